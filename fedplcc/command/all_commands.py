@@ -5,6 +5,8 @@ This module and its imports load in a moment; a command loads heavy libraries it
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -118,6 +120,8 @@ def _options(
 
 def main() -> None:
     """Run the command named on the command line; ends the process with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a letter that the terminal has not is no end of a command
     app(prog_name="fedplcc")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -75,6 +77,15 @@ def explains_errors(command: Callable[..., int | None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             code = command(*args, **kwargs, **shared_options.values_for(shared)) or ExitCode.OK
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                raise
+            if error.filename is None and sys.stdout is sys.__stdout__:  # what is left of the output is lost
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            say(f"cannot write {error.filename or 'the output'}: {os.strerror(error.errno).lower()}")
+            code = ExitCode.STORAGE
         except FedplccError as error:
             say(error.detail)
             code = exit_code_of(error)

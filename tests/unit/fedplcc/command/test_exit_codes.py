@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import signal
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -81,6 +84,39 @@ def test_an_interruption_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -
     assert ended(Interrupted("the same command goes on")) == 130
     assert ended(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "fedplcc: the same command goes on\nfedplcc: interrupted\n"
+
+
+def test_a_full_disk_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(OSError(errno.ENOSPC, "full", "a.json")) == ExitCode.STORAGE
+    assert capsys.readouterr().err == "fedplcc: cannot write a.json: no space left on device\n"
+    with pytest.raises(IsADirectoryError):
+        ended(IsADirectoryError(errno.EISDIR, "a folder"))
+
+
+@pytest.mark.parametrize(
+    ("out", "encoding", "code", "error"),
+    [
+        ("/dev/full", "utf-8", ExitCode.STORAGE, "fedplcc: cannot write the output: no space left on device\n"),
+        ("/dev/null", "ascii", ExitCode.OK, ""),
+    ],
+)
+def test_an_output_that_takes_not_all_letters_or_none_is_no_traceback(
+    out: str, encoding: str, code: int, error: str
+) -> None:
+    text = (
+        "from fedplcc.command import all_commands as a; from fedplcc.command.exit_codes import explains_errors as e; "
+    )
+    text += "a.app = lambda prog_name: __import__('typer').run(e(lambda: print('\\u732b' * 9))); a.main()"
+    with open(out, "w") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", text],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (code, error)
 
 
 def test_what_a_command_returns_is_its_exit_code() -> None:

@@ -451,6 +451,13 @@ def test_names_that_are_no_text_are_shown_by_escapes_and_no_class(tmp_path: Path
         names(tmp_path)
 
 
+def test_a_folder_that_the_system_cannot_name_is_refused(tmp_path: Path) -> None:
+    """As under LC_ALL=C without Python's mode of UTF-8."""
+    lone = "\ud800"  # no encoding of files has it
+    with pytest.raises(InvalidData, match=r"cannot be named in utf-8, .* LC_ALL=C.UTF-8"):
+        names(tmp_path / lone)
+
+
 def test_links_in_a_circle_are_broken_links_wherever_they_lie(tmp_path: Path) -> None:
     put(tmp_path / "cat" / "1.png")
     for place in ("", "cat"):
