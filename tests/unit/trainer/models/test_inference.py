@@ -120,5 +120,5 @@ def test_after_the_block_a_resnet_computes_with_its_values_of_then() -> None:
     with inference(model, config, CPU):
         before = model.features(x_B3SS).clone()
     with torch.no_grad():
-        model.stages[3].bn2.bias.add_(1)
+        model.get_parameter("stages.3.bn2.bias").add_(1)
         assert (model.features(x_B3SS) - before).mean() > 0.3
