@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import torch
 
 from fedplcc.models.description import Description, description_file, write_description
 from fedplcc.models.evaluation import name_of
@@ -23,9 +22,9 @@ from fedplcc.shared.errors import InvalidConfig, InvalidData, InvalidModel
 from fedplcc.shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
 from fedplcc.trainer.data import load_dataset, load_training_images
 from fedplcc.trainer.learning.device_images import DeviceImages
-from fedplcc.trainer.learning.evaluation import collect_features
+from fedplcc.trainer.learning.evaluation import logits_of
 from fedplcc.trainer.learning.site_statistics import take_site_statistics
-from fedplcc.trainer.models import FeatureModel, counting_layers, state_arrays
+from fedplcc.trainer.models import counting_layers, state_arrays
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
@@ -141,10 +140,7 @@ def with_temperature(trained: TrainedModel, data: str, subset: Subset | None = N
             "--validation-per-class, or with data.validation_every before a run"
         )
     put = DeviceImages.put(images, config.data, trained.device)
-    features_ND, labels_N = collect_features(trained.model, put, config)
-    with torch.inference_mode():
-        classifier = cast(FeatureModel, trained.model).classifier
-        logits_NM = classifier(torch.from_numpy(features_ND).to(trained.device)).double().cpu().numpy()
+    logits_NM = logits_of(trained.model, put, config).double().numpy()
     if not np.isfinite(logits_NM).all():
         raise InvalidModel(f"the logits of the model of {trained.title} are not finite")
     return _adapted(
@@ -153,7 +149,7 @@ def with_temperature(trained: TrainedModel, data: str, subset: Subset | None = N
         loaded.unreadable,
         calibrated_on=None if before is None else before.calibrated_on,
         num_images=None if before is None else before.num_images,
-        temperature=fitted_temperature(logits_NM, labels_N),
+        temperature=fitted_temperature(logits_NM, images.labels_N),
         temperature_of=data,
         temperature_images=len(images),
     )

@@ -26,7 +26,7 @@ from fedplcc.trainer.data.source import fit_image
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.ops import TorchOps
 from fedplcc.trainer.models import FeatureModel
-from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+from fedplcc.trainer.models.inference import inference
 
 OnProblem = Callable[[str], None]
 """Told, in a sentence, of something that was named and gives no prediction."""
@@ -152,8 +152,7 @@ def _batch(trained: TrainedModel, files: Sequence[Path], pixels: Sequence[Pixels
     classes, contract = trained.config.data.classes, trained.config.data
     images = ImageSet(np.stack(pixels), np.zeros(len(pixels), np.int64))
     model = cast(FeatureModel, trained.model)
-    prepare_torch(trained.config.training.threads, trained.device)
-    with torch.inference_mode(), nondeterminism_explained(trained.config.model.name):
+    with inference(trained.model, trained.config, trained.device):
         ((x_B3SS, _),) = DeviceImages.put(images, contract, trained.device).in_order(len(images))
         features_BD = model.features(x_B3SS).float()
         probabilities_BM = (model.classifier(features_BD).double() / trained.temperature).softmax(-1)

@@ -22,7 +22,7 @@ from fedplcc.trainer.cancellation import ShouldStop, check, never
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.models import FeatureModel
-from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+from fedplcc.trainer.models.inference import inference
 
 OnShare = Callable[[float], None]
 """Called after every batch with the fraction of the images that is done."""
@@ -229,12 +229,8 @@ def _over_batches(
     Raises:
         InvalidModel: An operation in the model has no deterministic form on the device.
     """
-    prepare_torch(config.training.threads, data.device)
-    model.eval()
     results, num_done = [], 0
-    # An attack follows gradients, which tensors of inference mode cannot have.
-    mode = torch.inference_mode() if attack is None else torch.no_grad()
-    with mode, nondeterminism_explained(config.model.name):
+    with inference(model, config, data.device, is_attacked=attack is not None):
         for x_B3SS, labels_B in data.in_order(config.training.evaluation_batch_size):
             check(should_stop)
             if attack is not None:

@@ -33,6 +33,7 @@ from fedplcc.trainer.learning.ops import TorchOps
 from fedplcc.trainer.learning.training import RoundInputs
 from fedplcc.trainer.learning.update_rules import Adam
 from fedplcc.trainer.models import FeatureModel
+from fedplcc.trainer.models.inference import inference
 from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
 
 
@@ -140,10 +141,8 @@ def public_outputs(
         Cancelled: `should_stop()` held; it is asked before every batch.
     """
     part = _part(config)
-    prepare_torch(config.training.threads, public.images.device)
     found: dict[str, list[Tensor]] = {}
-    model.eval()
-    with torch.no_grad(), nondeterminism_explained(config.model.name):
+    with inference(model, config, public.images.device):
         for _, step in _steps(model, public, config, should_stop, {}):
             for name, array in part.outputs(step, config.method).items():
                 found.setdefault(name, []).append(array.float().cpu())

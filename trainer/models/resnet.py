@@ -20,10 +20,12 @@ Shape legend: B batch, C channels, H, W height and width of a map, D = 512, M cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -81,6 +83,16 @@ class BasicBlock(nn.Module):
         return relu(self.bn2(self.conv2(y_BCHW)) + self.shortcut(x_BCHW), inplace=True)
 
 
+class Stages(Protocol):
+    """Another way to compute stem and stages without gradients."""
+
+    def fits(self, x_BCHW: Tensor) -> bool:
+        """Whether these images can go this way."""
+
+    def __call__(self, x_BCHW: Tensor) -> Tensor:
+        """Return the last map."""
+
+
 class ResNet(nn.Module):
     """Stem, four stages of basic blocks, mean over the last map, a linear classifier."""
 
@@ -101,6 +113,7 @@ class ResNet(nn.Module):
                 before = width
         self.stages = nn.Sequential(*blocks)
         self.classifier = nn.Linear(self.feature_dim, num_classes)
+        self._other_way: Stages | None = None
         for module in self.modules():
             if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -113,9 +126,20 @@ class ResNet(nn.Module):
 
     def features(self, x_BCHW: Tensor) -> Tensor:
         """Return feature vectors `[B, D]`, not negative."""
+        way = None if torch.is_grad_enabled() else self._other_way
+        maps_BDHW = self.stages(self.stem(x_BCHW)) if way is None or not way.fits(x_BCHW) else way(x_BCHW)
         # A mean, not adaptive pooling, whose gradient CUDA computes in no fixed order.
-        pooled_BD: Tensor = self.stages(self.stem(x_BCHW)).mean(dim=(2, 3))
+        pooled_BD: Tensor = maps_BDHW.mean(dim=(2, 3))
         return pooled_BD
+
+    @contextmanager
+    def computed_by(self, stages: Stages) -> Iterator[None]:
+        """Within the block, let this compute stem and stages where no gradient is asked for."""
+        before, self._other_way = self._other_way, stages
+        try:
+            yield
+        finally:
+            self._other_way = before
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         """Return logits `[B, M]`."""
