@@ -4,7 +4,9 @@ command runs, and the slow files first, so that of two workers neither waits for
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import logging
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -72,6 +74,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Probes, Status, Subject
 from fedplcc.shared.errors import FedplccError, RowCorrupt, RunNotFound
 from fedplcc.shared.reasons import BlobDamaged, RowDamaged, UpdateDamaged
-from fedplcc.shared.types import Run, RunStatus, TaskKind
+from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -87,9 +87,7 @@ def begin(federation: LocalFederation) -> tuple[str, ...]:
         federation.step()
     while not federation.coordinator.get_run(left).current_round.updates:  # type: ignore[union-attr]
         federation.perform(ann, federation.task(ann))
-    task = federation.task(bob)
-    assert task.kind is TaskKind.TRAIN
-    _update, blobs = bob.work(task, federation.fetch(bob, task))
+    task, _update, blobs = federation.work(bob)
     federation.upload(bob, task, blobs)
     return ended, left
 

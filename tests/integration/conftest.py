@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation
+from tests.support.federation.served_gateway import ServedGateway
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +28,10 @@ def control(federation: Federation) -> Iterator[RunControl]:
     """RunService of the test's aggregator, which has started."""
     with closing(RunControl(federation.address, tls=federation.operator_tls)) as control:
         yield control
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedGateway]:
+    """A gateway in front of a federation in this process."""
+    with ServedGateway(tmp_path) as gateway:
+        yield gateway

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
@@ -12,12 +9,6 @@ from fedplcc.command.all_commands import app
 from fedplcc.shared import documents
 from fedplcc.shared.types import RunStatus, TaskKind
 from tests.support.federation.served_gateway import ServedGateway
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[ServedGateway]:
-    with ServedGateway(tmp_path) as gateway:
-        yield gateway
 
 
 def called(served: ServedGateway, *arguments: str) -> tuple[int, str, str]:

@@ -109,27 +109,21 @@ def test_a_proxy_that_steps_in_after_the_first_look_learns_no_secret(
         assert not proxy.learned
 
 
-def test_a_site_joins_and_recovers_through_an_http_proxy(port: EnrolPort) -> None:
-    async def through() -> None:
-        async with proxy() as (http_proxy, asked):
-            joined = await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
-            assert joined.identity == NORTH
-            assert set(asked) == {port.address}
-            asked.clear()
-            recovered = await asyncio.to_thread(recover, joined, new_key(), http_proxy=http_proxy)
-            assert recovered.identity == NORTH
-            assert set(asked) == {port.address}
-
-    asyncio.run(through())
+async def test_a_site_joins_and_recovers_through_an_http_proxy(port: EnrolPort) -> None:
+    async with proxy() as (http_proxy, asked):
+        joined = await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
+        assert joined.identity == NORTH
+        assert set(asked) == {port.address}
+        asked.clear()
+        recovered = await asyncio.to_thread(recover, joined, new_key(), http_proxy=http_proxy)
+        assert recovered.identity == NORTH
+        assert set(asked) == {port.address}
 
 
-def test_a_proxy_that_opens_no_tunnel_is_named(port: EnrolPort) -> None:
-    async def through() -> None:
-        async with proxy("407 Proxy Authentication Required") as (http_proxy, _):
-            with pytest.raises(TlsFailed, match=r"opens no tunnel to .* 407"):
-                await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
-
-    asyncio.run(through())
+async def test_a_proxy_that_opens_no_tunnel_is_named(port: EnrolPort) -> None:
+    async with proxy("407 Proxy Authentication Required") as (http_proxy, _):
+        with pytest.raises(TlsFailed, match=r"opens no tunnel to .* 407"):
+            await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
 
 
 def test_a_plain_port_and_a_closed_one_are_told_apart() -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -26,12 +25,6 @@ def asked(*arguments: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(app, ["doctor", *(word for each in arguments for word in ("--serves", each))])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout.strip(), result.stderr.strip()
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[ServedGateway]:
-    with ServedGateway(tmp_path) as gateway:
-        yield gateway
 
 
 def test_an_aggregator_and_its_gateway_serve_until_the_aggregator_ends(served: ServedGateway) -> None:

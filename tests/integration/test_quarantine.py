@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +18,6 @@ from tests.support.federation.served_gateway import ServedGateway
 WHY = "1 update was refused, the last one because num_excluded = -1: out of range"
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[ServedGateway]:
-    with ServedGateway(tmp_path) as gateway:
-        yield gateway
-
-
 def with_a_refused_update(served: ServedGateway, **admission: object) -> str:
     """A run in whose round 1 bob has sent an update that was refused."""
     run_id = served.create(admission=admission)
@@ -33,9 +25,7 @@ def with_a_refused_update(served: ServedGateway, **admission: object) -> str:
     federation.join()
     ann, bob = federation.clients["ann"], federation.clients["bob"]
     assert federation.perform(ann, federation.task(ann)), "ann makes the first model"
-    task = federation.task(bob)
-    assert task.kind is TaskKind.TRAIN
-    update, blobs = bob.work(task, federation.fetch(bob, task))
+    task, update, blobs = federation.work(bob)
     with pytest.raises(MalformedUpdate):
         federation.submit(bob, task, replace(update, num_excluded=-1), blobs)
     return run_id

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +11,10 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.shared.errors import MalformedUpdate
-from fedplcc.shared.types import STAGE_DATA, STREAM_PLACE, RunStatus, TaskKind
+from fedplcc.shared.types import STAGE_DATA, STREAM_PLACE, RunStatus
 from tests.support.federation.served_gateway import ServedGateway
 
 MANUAL = {"stages": 3, "advance": "manual"}
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[ServedGateway]:
-    with ServedGateway(tmp_path) as gateway:
-        yield gateway
 
 
 def advanced(served: ServedGateway, run_id: str) -> tuple[int, str, str]:
@@ -105,9 +97,7 @@ def test_an_update_of_another_stage_is_refused(served: ServedGateway, lists: dic
     federation = served.federation
     in_round_1(served, stream=MANUAL)
     ann = federation.clients["ann"]
-    task = federation.task(ann)
-    assert task.kind is TaskKind.TRAIN
-    update, blobs = ann.work(task, federation.fetch(ann, task))
+    task, update, blobs = federation.work(ann)
     good = dict(update.payload.int_lists)
     wrong = replace(update, payload=replace(update.payload, int_lists={**good, **lists} if lists else {}))
     assert task.run is not None

@@ -10,8 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -103,12 +102,6 @@ class Terminal:
         eventually(ended, "the command ends", WAIT_S)
         self.read()
         return int(self._process.returncode)
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[ServedGateway]:
-    with ServedGateway(tmp_path) as gateway:
-        yield gateway
 
 
 @pytest.fixture

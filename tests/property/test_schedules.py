@@ -143,8 +143,7 @@ def judge(federation: LocalFederation, run_id: str, document: Mapping[str, Any])
         assert line["cohort"] == drawn(
             members(document, number, history), run.seed, lot, document["run"]["cohort_size"]
         )
-        stored = federation.store.find_round(run_id, number)
-        assert stored is not None
+        stored = federation.whole_round(run_id, number)
         for update in stored.updates.values():
             assert update.payload.int_lists[STREAM_PLACE] == place
         dropped = line.get("dropped", [])

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Protocol
 
 from sqlalchemy import Connection, insert, select
 
 from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.database.access import Reader
 from fedplcc.shared.identity.audit_chain import DONE, EMPTY, AuditEntry, AuditHead, AuditRecord, chained, head_of
 from fedplcc.shared.types import RunStatus
 
 _LAST = select(schema.audit.c.number, schema.audit.c.hash).order_by(schema.audit.c.number.desc()).limit(1)
 _ADD = insert(schema.audit)
-
-
-class _Reader(Protocol):
-    def _reading(self) -> AbstractContextManager[Connection]: ...
 
 
 class _Writer(Protocol):
@@ -29,7 +25,7 @@ class _Writer(Protocol):
 class AuditReads:
     """Reads of a `Store` (see base.py) about the audit."""
 
-    def list_audit(self: _Reader, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
+    def list_audit(self: Reader, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
         """See `Store.list_audit`."""
         table = schema.audit
         query = select(table).where(table.c.number > after).order_by(table.c.number).limit(limit)
@@ -42,14 +38,14 @@ class AuditReads:
                 return [_alone(connection, number) for number in numbers]
             return [AuditEntry(**row._mapping) for row in found]
 
-    def key_makers(self: _Reader) -> dict[str, str]:
+    def key_makers(self: Reader) -> dict[str, str]:
         """See `Store.key_makers`."""
         audit = schema.audit.c
         query = select(audit.target, audit.caller).where(audit.method == "CreateKey", audit.outcome == DONE)
         with self._reading() as connection:
             return {target: caller for target, caller in connection.execute(query)}
 
-    def open_run_creators(self: _Reader) -> dict[str, str]:
+    def open_run_creators(self: Reader) -> dict[str, str]:
         """See `Store.open_run_creators`."""
         audit, runs = schema.audit.c, schema.runs.c
         ended = [status.value for status in RunStatus if status.is_final]
@@ -61,7 +57,7 @@ class AuditReads:
         with self._reading() as connection:
             return {target: caller for target, caller in connection.execute(query)}
 
-    def audit_head(self: _Reader) -> AuditHead:
+    def audit_head(self: Reader) -> AuditHead:
         """See `Store.audit_head`."""
         with self._reading() as connection:
             return _head(connection)

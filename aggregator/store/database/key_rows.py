@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, or_, select
+from sqlalchemy import Row, delete, or_, select
 
 from fedplcc.aggregator.store.base import ApiKey
 from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.database.access import Reader, Writer
 
 OLDER_AT_ONCE = 1_000
 """Most rows beyond the limit that one transaction removes; each adds one row."""
 
 
-class _Reader(Protocol):
-    def _reading(self) -> AbstractContextManager[Connection]: ...
-
-
-class _Writer(Protocol):
-    _connection: Connection
-
-    def _upsert(self, table: Table, values: Mapping[str, Any]) -> None: ...
-
-
 class KeyReads:
     """Reads of a `Store` (see base.py) about keys."""
 
-    def find_key(self: _Reader, key_id: str) -> ApiKey | None:
+    def find_key(self: Reader, key_id: str) -> ApiKey | None:
         """See `Store.find_key`."""
         table = schema.api_keys
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.key_id == key_id)).first()
             return None if row is None else _key_of(row)
 
-    def list_keys(self: _Reader, *, ending_after: float, limit: int) -> list[ApiKey]:
+    def list_keys(self: Reader, *, ending_after: float, limit: int) -> list[ApiKey]:
         """See `Store.list_keys`."""
         table = schema.api_keys
         query = select(table).where(table.c.expires_at > ending_after, table.c.revoked_at.is_(None))
@@ -48,12 +37,12 @@ class KeyReads:
 class KeyWrites:
     """Writes of a `Transaction` (see base.py) about keys."""
 
-    def save_key(self: _Writer, key: ApiKey) -> None:
+    def save_key(self: Writer, key: ApiKey) -> None:
         """See `Transaction.save_key`."""
         values = asdict(key)
         self._upsert(schema.api_keys, rows.sealed(schema.api_keys, values | {"scopes": list(key.scopes)}))
 
-    def forget_ended_keys(self: _Writer, now: float, before: float, most: int) -> None:
+    def forget_ended_keys(self: Writer, now: float, before: float, most: int) -> None:
         """See `Transaction.forget_ended_keys`."""
         table = schema.api_keys
         has_ended = or_(table.c.expires_at < now, table.c.revoked_at.is_not(None))

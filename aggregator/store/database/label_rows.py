@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, tuple_
 
 from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.database.access import Reader, Writer
 from fedplcc.shared.errors import RowCorrupt
 from fedplcc.shared.run_lists import RunLabels
 
@@ -33,29 +32,17 @@ def labels_of(row: Row[Any]) -> RunLabels:
     )
 
 
-class _Reader(Protocol):
-    def _reading(self) -> AbstractContextManager[Connection]: ...
-
-
-class _Writer(Protocol):
-    _connection: Connection
-
-    def _upsert(self, table: Table, values: Mapping[str, Any]) -> None: ...
-
-    def write_gathered(self) -> None: ...
-
-
 class LabelReads:
     """Reads of a `Store` (see base.py) about labels and deleted runs."""
 
-    def find_labels(self: _Reader, run_id: str) -> RunLabels:
+    def find_labels(self: Reader, run_id: str) -> RunLabels:
         """See `Store.find_labels`."""
         table = schema.run_labels
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.run_id == run_id)).first()
         return RunLabels() if row is None else labels_of(row)
 
-    def deleted_runs(self: _Reader, *, with_rows: bool = False) -> list[str]:
+    def deleted_runs(self: Reader, *, with_rows: bool = False) -> list[str]:
         """See `Store.deleted_runs`."""
         table = schema.run_labels
         query = select(table.c.run_id).where(table.c.deleted_at.is_not(None)).order_by(table.c.run_id)
@@ -65,7 +52,7 @@ class LabelReads:
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def damaged_deletions(self: _Reader) -> list[str]:
+    def damaged_deletions(self: Reader) -> list[str]:
         """See `Store.damaged_deletions`."""
         table, found = schema.run_labels, list[str]()
         names = select(table.c.run_id).where(table.c.deleted_at.is_not(None)).order_by(table.c.run_id)
@@ -88,7 +75,7 @@ def _give_back(connection: Connection) -> None:
 class LabelWrites:
     """Writes of a `Transaction` (see base.py): labels, and deletions."""
 
-    def save_labels(self: _Writer, run_id: str, labels: RunLabels) -> None:
+    def save_labels(self: Writer, run_id: str, labels: RunLabels) -> None:
         """See `Transaction.save_labels`."""
         values = {
             "run_id": run_id,
@@ -103,7 +90,7 @@ class LabelWrites:
         if labels.tags:
             self._connection.execute(insert(table), [{"tag": tag, "run_id": run_id} for tag in labels.tags])
 
-    def remove_rows(self: _Writer, run_id: str, most: int) -> int:
+    def remove_rows(self: Writer, run_id: str, most: int) -> int:
         """See `Transaction.remove_rows`."""
         self.write_gathered()
         removed = 0
@@ -117,7 +104,7 @@ class LabelWrites:
             _give_back(self._connection)
         return removed
 
-    def forget_client(self: _Writer, client_id: str) -> None:
+    def forget_client(self: Writer, client_id: str) -> None:
         """See `Transaction.forget_client`."""
         self.write_gathered()
         for table in (schema.client_blobs, schema.clients):

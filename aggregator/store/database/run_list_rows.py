@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, case, func, or_, select, tuple_
 
 from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.database.access import Reader
 from fedplcc.aggregator.store.database.label_rows import labels_of
 from fedplcc.aggregator.store.database.run_rows import damaged_run
 from fedplcc.shared.errors import MalformedRequest, RowCorrupt
@@ -39,14 +39,10 @@ _NOT_EVALUATED = '{"accuracy":null,'
 """Beginning of the metrics of a round that was not evaluated: canonical JSON begins with the first key in the alphabet."""
 
 
-class _Reader(Protocol):
-    def _reading(self) -> AbstractContextManager[Connection]: ...
-
-
 class RunListReads:
     """Read of a `Store` (see base.py) for lists of runs."""
 
-    def find_runs(self: _Reader, query: RunQuery) -> RunList:
+    def find_runs(self: Reader, query: RunQuery) -> RunList:
         """See `Store.find_runs`."""
         table, filters = schema.runs, _filters(query)
         counts = select(table.c.status, func.count().label("number")).where(*filters).group_by(table.c.status)

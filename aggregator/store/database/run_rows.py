@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Row, Table, Text, bindparam, null, select
 
 from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.database.access import Reader
 from fedplcc.shared.errors import RowCorrupt
 from fedplcc.shared.reasons import RowDamaged
 from fedplcc.shared.types import Evaluation, Retired, Round, Run, RunStatus
@@ -26,16 +26,10 @@ _IS_KEPT = schema.runs.c.run_id.not_in(
 """Whether a run was not deleted."""
 
 
-class _Reader(Protocol):
-    def _reading(self) -> AbstractContextManager[Connection]: ...
-
-    def _first(self, query: Any, values: Mapping[str, Any] | None = None) -> Row[Any] | None: ...
-
-
 class RunReads:
     """Reads of a `Store` (see base.py) about runs and rounds."""
 
-    def open_runs(self: _Reader) -> list[Run]:
+    def open_runs(self: Reader) -> list[Run]:
         """See `Store.open_runs`."""
         ended = [status.value for status in RunStatus if status.is_final]
         query = select(schema.runs).where(schema.runs.c.status.not_in(ended))
@@ -43,7 +37,7 @@ class RunReads:
             return _runs(connection, query.order_by(schema.runs.c.created_at, schema.runs.c.run_id), whole=True)
 
     def completed_runs(
-        self: _Reader, *, methods: Sequence[str], since: float, limit: int
+        self: Reader, *, methods: Sequence[str], since: float, limit: int
     ) -> list[tuple[str, tuple[str, ...]]]:
         """See `Store.completed_runs`."""
         table = schema.runs
@@ -57,7 +51,7 @@ class RunReads:
             found = connection.execute(query.limit(limit)).all()
         return [(row.run_id, _with_states(row.roster, rows.retirements(row.retired))) for row in found]
 
-    def ended_retirements(self: _Reader, *, limit: int) -> list[tuple[str, Mapping[str, Retired]]]:
+    def ended_retirements(self: Reader, *, limit: int) -> list[tuple[str, Mapping[str, Retired]]]:
         """See `Store.ended_retirements`."""
         table, ended = schema.runs, [status.value for status in RunStatus if status.is_final]
         query = (
@@ -72,19 +66,19 @@ class RunReads:
             except rows.UNREADABLE:
                 return []  # of a damaged row; no trainer is kept away for that
 
-    def find_run(self: _Reader, run_id: str, *, of: str | None = None) -> Run | None:
+    def find_run(self: Reader, run_id: str, *, of: str | None = None) -> Run | None:
         """See `Store.find_run`."""
         with self._reading() as connection:
             query = select(schema.runs).where(schema.runs.c.run_id == run_id, _IS_KEPT)
             found = _runs(connection, query, whole=True, of=of)
         return found[0] if found else None
 
-    def find_status(self: _Reader, run_id: str) -> RunStatus | None:
+    def find_status(self: Reader, run_id: str) -> RunStatus | None:
         """See `Store.find_status`."""
         row = self._first(select(schema.runs.c.status).where(schema.runs.c.run_id == run_id, _IS_KEPT))
         return None if row is None else RunStatus(row.status)
 
-    def list_runs(self: _Reader, *, limit: int, before: str = "") -> list[Run]:
+    def list_runs(self: Reader, *, limit: int, before: str = "") -> list[Run]:
         """See `Store.list_runs`."""
         table = schema.runs
         query = select(table).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc()).limit(limit)
@@ -95,14 +89,14 @@ class RunReads:
                 query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
             return _runs(connection, query, whole=False)
 
-    def run_ids(self: _Reader) -> list[str]:
+    def run_ids(self: Reader) -> list[str]:
         """See `Store.run_ids`."""
         table = schema.runs
         query = select(table.c.run_id).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc())
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def runs_of_model(self: _Reader, sha256: str) -> list[str]:
+    def runs_of_model(self: Reader, sha256: str) -> list[str]:
         """See `Store.runs_of_model`."""
         runs, rounds = schema.runs, schema.rounds
         made = rounds.c.model.cast(Text).contains(sha256) | rounds.c.start.cast(Text).contains(sha256)
@@ -114,19 +108,19 @@ class RunReads:
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def list_rounds(self: _Reader, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
+    def list_rounds(self: Reader, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """See `Store.list_rounds`."""
         table = schema.rounds
         query = select(table).where(table.c.run_id == run_id, table.c.number > after).order_by(table.c.number)
         with self._reading() as connection:
             return [rows.round_of(row) for row in connection.execute(query.limit(limit)).all()]
 
-    def find_round(self: _Reader, run_id: str, number: int, *, of: str | None = None) -> Round | None:
+    def find_round(self: Reader, run_id: str, number: int, *, of: str | None = None) -> Round | None:
         """See `Store.find_round`."""
         with self._reading() as connection:
             return _find_round(connection, run_id, number, whole=True, of=of)
 
-    def first_evaluation(self: _Reader, run_id: str, client_id: str, *, before: int) -> Evaluation | None:
+    def first_evaluation(self: Reader, run_id: str, client_id: str, *, before: int) -> Evaluation | None:
         """See `Store.first_evaluation`."""
         values = {"run_id": run_id, "client_id": client_id}
         with self._reading() as connection:

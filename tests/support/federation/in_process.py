@@ -24,6 +24,7 @@ from fedplcc.shared.types import (
     Event,
     EventQuery,
     Heartbeat,
+    Round,
     Run,
     Task,
     TaskKind,
@@ -107,6 +108,17 @@ class LocalFederation:
         self.start_again()
         self.join()
 
+    def path_of(self, blob: BlobRef | None) -> Path:
+        """Where the bytes of a blob are, if they are."""
+        assert blob is not None
+        return self.folder / "blobs" / blob.sha256[:2] / blob.sha256
+
+    def whole_round(self, run_id: str, number: int) -> Round:
+        """A round with all its updates, as stored."""
+        found = self.store.find_round(run_id, number)
+        assert found is not None
+        return found
+
     def create(self, method: str = "fedavg", **sections: Any) -> Run:
         """A run of all clients, under a request id of its own."""
         document = a_document(method, clients=tuple(self.clients), **sections)
@@ -118,6 +130,12 @@ class LocalFederation:
 
     def task(self, client: NumpyClient) -> Task:
         return self.coordinator.task(client.client_id, client.token)
+
+    def work(self, client: NumpyClient) -> tuple[Task, Update, dict[BlobRef, bytes]]:
+        """The client's update for its present task, which is to train, not yet sent."""
+        task = self.task(client)
+        assert task.kind is TaskKind.TRAIN
+        return task, *client.work(task, self.fetch(client, task))
 
     def fetch(self, client: NumpyClient, task: Task) -> bytes | None:
         """The task's model, downloaded the way a trainer does."""

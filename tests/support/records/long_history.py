@@ -50,8 +50,7 @@ def with_long_history(folder: Path, *, num_clients: int, num_rounds: int, now: f
 
 def _go_on(federation: LocalFederation, run_id: str, last_round: int) -> None:
     run = federation.coordinator.get_run(run_id)
-    first = federation.store.find_round(run_id, 1)
-    assert first is not None
+    first = federation.whole_round(run_id, 1)
     domains = federation.store.domains(run.roster)
     with federation.store.transaction() as transaction:
         while run.round_number <= last_round:

@@ -208,8 +208,7 @@ def test_nobody_is_connected_after_a_restart_until_it_joins_again(folder: Path) 
 
 def test_no_duration_over_a_restart_is_told_whatever_the_clock_did(folder: Path) -> None:
     def seconds(federation: LocalFederation, run_id: str, number: int) -> dict[str, float | None]:
-        current = federation.store.find_round(run_id, number)
-        assert current is not None
+        current = federation.whole_round(run_id, number)
         told: dict[str, float | None] = json.loads(current.timings_json)["seconds"]
         return told
 

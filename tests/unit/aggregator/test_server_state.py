@@ -1,4 +1,4 @@
-"""Server state in whole runs: what a round keeps is what the next one reads, whatever dies or is collected in between."""
+"""Server state in whole runs: what NumPy says, and who gets what; test_kept_between_rounds.py disturbs it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,15 @@ from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import BlobNotFound
 from fedplcc.shared.methods import add_methods, remove_method
 from fedplcc.shared.methods.parts.slots import ServerSlots, ServerView
-from fedplcc.shared.reasons import BlobDamaged
-from fedplcc.shared.steering import ExtendRun, QuarantineClient, ResumeRun
+from fedplcc.shared.steering import QuarantineClient
 from fedplcc.shared.tensors import from_bytes, sha256_hex, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, Round, Run, RunStatus, Task, TaskKind, state_blobs
-from fedplcc.state.backup import make_backup, restore
-from fedplcc.state.replay import Collected, replay
+from fedplcc.state.replay import replay
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
-from tests.support.hosts.failing_disk import Disk, Killed
-from tests.unit.aggregator.test_crash_recovery import Interrupted, Interruptible, assert_named_blobs_are_whole
 
 AHEAD = "tests.support.records.ahead_method"
 with_slots = pytest.mark.parametrize("method", ["fedopt", AHEAD], ids=["fedopt", "ahead"])
-killed_often = pytest.mark.parametrize(
-    "method", [pytest.param("fedopt", marks=pytest.mark.full), AHEAD], ids=["fedopt", "ahead"]
-)
-"""Dozens of runs each: `make test` takes the method that has slots and another start."""
 
 Model = dict[str, np.ndarray]
 
@@ -60,10 +52,6 @@ def results(federation: LocalFederation, run: Run) -> list[dict[str, str]]:
         {name: blob.sha256 for name, blob in {"model": each.model, **state_of(each)}.items() if blob is not None}
         for each in rounds_of(federation, run)
     ]
-
-
-def stored(folder: Path, blob: BlobRef) -> Path:
-    return folder / "blobs" / blob.sha256[:2] / blob.sha256
 
 
 def expected(config: RunConfig, clients: list[NumpyClient]) -> list[dict[str, str]]:
@@ -104,12 +92,6 @@ class Kept(LocalFederation):
     keep = Keep(models=2, prototypes=0, updates=1)
 
 
-class Sparse(LocalFederation):
-    """Keeps as little as can be."""
-
-    keep = Keep(models=1, prototypes=0, updates=0)
-
-
 @with_slots
 def test_every_round_comes_to_what_numpy_says_and_the_run_carries_it_on(folder: Path, method: str) -> None:
     with LocalFederation.small(folder) as federation:
@@ -120,75 +102,9 @@ def test_every_round_comes_to_what_numpy_says_and_the_run_carries_it_on(folder: 
         last = rounds_of(federation, run)[-1]
         assert (run.model, run.start, run.server_state) == (last.model, last.start, last.server_state)
         for blob in state_blobs(run):
-            assert set(from_bytes(stored(folder, blob).read_bytes())) == {"base.weight", "head.weight"} | (
+            assert set(from_bytes(federation.path_of(blob).read_bytes())) == {"base.weight", "head.weight"} | (
                 {"head.steps"} if blob == run.start else set()
             )
-
-
-@with_slots
-def test_an_aggregator_that_starts_again_after_every_round_comes_to_the_same(folder: Path, method: str) -> None:
-    with LocalFederation.small(folder / "undisturbed") as federation:
-        right = results(federation, federation.whole_run(rounds=3, method=method))
-    with LocalFederation.small(folder / "restarted") as federation:
-        federation.join()
-        run = federation.coordinator.create_run("the run", a_document(method, run={"rounds": 3}))
-        while federation.step():
-            federation.restart()
-        assert results(federation, run) == right
-
-
-@killed_often
-def test_an_aggregator_that_dies_after_any_call_ends_in_the_undisturbed_state(folder: Path, method: str) -> None:
-    with LocalFederation.small(folder / "undisturbed") as federation:
-        right = results(federation, federation.whole_run(method=method))
-    for call in range(1, 1000):
-        with Interruptible.small(folder / str(call)) as federation:
-            assert isinstance(federation, Interruptible)
-            federation.dies_after = call
-            try:
-                federation.whole_run(method=method)
-            except Interrupted:
-                federation.restart()
-                assert results(federation, federation.whole_run(method=method)) == right, f"died after call {call}"
-            else:
-                break
-    assert call > 30, "the calls did not reach through the run"
-
-
-@killed_often
-def test_an_aggregator_killed_between_any_two_later_steps_on_disk_ends_in_the_undisturbed_state(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    """In the second half of the run, whose rounds have a state before them; test_crash_recovery.py kills in the first."""
-    disk = Disk(monkeypatch)
-    with LocalFederation.small(folder / "undisturbed") as federation:
-        disk.revive()
-        right = results(federation, federation.whole_run(method=method))
-        steps = list(disk.steps)
-    for step, name in list(enumerate(steps, start=1))[len(steps) // 2 :]:
-        state = folder / str(step)
-        with LocalFederation.small(state) as federation:
-            disk.kill_before(step)
-            with pytest.raises(Killed):
-                federation.whole_run(method=method)
-            disk.revive()
-            assert_named_blobs_are_whole(state)
-            federation.restart()
-            found = results(federation, federation.whole_run(method=method))
-            assert found == right, f"killed before step {step}, {name}"
-
-
-@with_slots
-def test_a_round_is_computed_again_with_its_slots(folder: Path, method: str) -> None:
-    with Kept.small(folder) as federation:
-        run = federation.whole_run(rounds=5, method=method)
-        federation.coordinator.garbage_collection.collect()
-        last = rounds_of(federation, run)[-1]
-        again = replay(folder, run.run_id, 5)
-        assert again.is_equal
-        assert {name: again.computed[name] for name in state_of(last)} == state_of(last)
-        with pytest.raises(Collected):
-            replay(folder, run.run_id, 4)
 
 
 @with_slots
@@ -208,93 +124,6 @@ def test_a_slot_that_was_recorded_otherwise_is_found(folder: Path, method: str) 
     with LocalFederation.small(folder) as federation:
         found = federation.coordinator.get_run(run.run_id)
         assert found.reason is not None, "the row's digest covers its state"
-
-
-@with_slots
-def test_disk_use_of_server_state_does_not_grow_with_rounds(folder: Path, method: str) -> None:
-    with Kept.small(folder) as federation:
-        federation.join()
-        run = federation.coordinator.create_run("the run", a_document(method, run={"rounds": 12, "keep_every": 3}))
-        while federation.step():
-            federation.coordinator.garbage_collection.collect()
-            committed = [each for each in rounds_of(federation, run) if each.results_json]
-            kept = {blob.sha256 for each in committed[-2:] for blob in state_blobs(each)}
-            there = {blob.sha256 for each in committed for blob in state_blobs(each) if stored(folder, blob).exists()}
-            assert there == kept
-        assert len(committed) == 12
-        assert kept
-
-
-@with_slots
-def test_a_run_with_hardly_anything_kept_and_a_restart_a_round_ends_in_the_undisturbed_state(
-    folder: Path, method: str
-) -> None:
-    with LocalFederation.small(folder / "undisturbed") as federation:
-        right = results(federation, federation.whole_run(rounds=4, method=method))
-    with Sparse.small(folder / "sparse") as federation:
-        federation.join()
-        run = federation.coordinator.create_run("the run", a_document(method, run={"rounds": 4}))
-        while federation.step():
-            federation.coordinator.garbage_collection.collect()
-            federation.restart()
-            federation.coordinator.garbage_collection.collect()
-        assert results(federation, run) == right
-
-
-@with_slots
-def test_more_rounds_go_on_from_the_state_of_the_last_one(folder: Path, method: str) -> None:
-    with LocalFederation.small(folder / "whole") as federation:
-        right = results(federation, federation.whole_run(rounds=4, method=method))
-    with Sparse.small(folder / "parts") as federation:
-        run = federation.whole_run(rounds=2, method=method)
-        federation.coordinator.garbage_collection.collect()
-        federation.restart()
-        federation.coordinator.steer(run.run_id, ExtendRun(rounds=4))
-        assert results(federation, federation.run_to_end(run.run_id)) == right
-
-
-@with_slots
-def test_a_restored_backup_goes_on_with_its_slots(folder: Path, method: str) -> None:
-    with LocalFederation.small(folder / "undisturbed") as federation:
-        right = results(federation, federation.whole_run(rounds=3, method=method))
-    with Sparse.small(folder / "state") as federation:
-        federation.join()
-        run = federation.coordinator.create_run("the run", a_document(method, run={"rounds": 3}))
-        while federation.coordinator.get_run(run.run_id).round_number < 3:
-            federation.step()
-        federation.coordinator.garbage_collection.collect()
-        make_backup(folder / "state", folder / "backup")
-    restore(folder / "backup", folder / "restored")
-    with LocalFederation.small(folder / "restored") as federation:
-        federation.join()
-        assert results(federation, federation.run_to_end(run.run_id)) == right
-
-
-@pytest.mark.parametrize("is_new", [True, False], ids=["started again", "running"])
-@with_slots
-def test_a_damaged_slot_parks_its_run_by_name_and_its_repair_lets_it_go_on(
-    folder: Path, method: str, is_new: bool
-) -> None:
-    with LocalFederation.small(folder / "undisturbed") as federation:
-        right = results(federation, federation.whole_run(rounds=3, method=method))
-    with LocalFederation.small(folder / "damaged") as federation:
-        federation.join()
-        run = federation.coordinator.create_run("the run", a_document(method, run={"rounds": 3}))
-        while federation.coordinator.get_run(run.run_id).round_number < 2:
-            federation.step()
-        name, blob = next(iter(federation.coordinator.get_run(run.run_id).server_state.items()))
-        path = stored(folder / "damaged", blob)
-        data = path.read_bytes()
-        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        if is_new:
-            federation.restart()
-        federation.run_to_end(run.run_id)
-        found = federation.coordinator.get_run(run.run_id)
-        assert (found.status, found.round_number) == (RunStatus.PAUSED, 2)
-        assert found.reason == BlobDamaged(round_number=2, role=name, sha256=blob.sha256, client_id="")
-        path.write_bytes(data)
-        federation.coordinator.steer(run.run_id, ResumeRun())
-        assert results(federation, federation.run_to_end(run.run_id)) == right
 
 
 @with_slots
@@ -351,10 +180,9 @@ def test_the_norm_of_an_update_is_its_distance_from_what_clients_received(folder
         first, second = (federation.store.find_round(run.run_id, number) for number in (1, 2))
         assert first is not None
         assert second is not None
-        assert first.start is not None
-        start = from_bytes(stored(folder, first.start).read_bytes())
+        start = from_bytes(federation.path_of(first.start).read_bytes())
         for committed in second.updates.values():
-            trained = from_bytes(stored(folder, committed.payload.tensor_groups[0]).read_bytes())
+            trained = from_bytes(federation.path_of(committed.payload.tensor_groups[0]).read_bytes())
             names = [name for name, value in start.items() if value.dtype == np.float32]
             squares = sum(((trained[name].astype(np.float64) - start[name]) ** 2).sum() for name in names)
             assert committed.norm == pytest.approx(squares**0.5, rel=1e-9)

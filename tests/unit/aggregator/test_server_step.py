@@ -1,4 +1,4 @@
-"""Server arrays in whole runs of CReFF: what a round makes is what the next one reads and clients get, whatever dies."""
+"""Server arrays in whole runs of CReFF: what a round makes is what clients get; test_kept_between_rounds.py disturbs it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.errors import BlobNotFound, MalformedUpdate
 from fedplcc.shared.methods.arrays import MAX_ARRAY_BYTES
 from fedplcc.shared.methods.heads.creff import FEATURES, GRADIENTS, HEAD
-from fedplcc.shared.reasons import BlobDamaged
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
 from fedplcc.shared.types import FEATURE_DIM as FEATURE_DIM_LIST
-from fedplcc.shared.types import MODEL, BlobRef, Payload, Round, Run, RunStatus, Task, TaskKind, Update, state_blobs
-from fedplcc.state.backup import make_backup, restore
-from fedplcc.state.replay import Collected, replay
+from fedplcc.shared.types import MODEL, BlobRef, Payload, Round, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
-from tests.support.hosts.failing_disk import Disk, Killed
-from tests.unit.aggregator.test_crash_recovery import assert_named_blobs_are_whole
 
 SMALL = {"num_features": 4, "match_steps": 3, "retrain_epochs": 2}
 
@@ -64,24 +59,8 @@ def rounds_of(federation: LocalFederation, run: Run) -> list[Round]:
     return federation.coordinator.list_rounds(run.run_id)
 
 
-def results(federation: LocalFederation, run: Run) -> list[dict[str, str]]:
-    """SHA-256 of every round's model, next start and arrays, by role."""
-    named = [{"model": each.model, "start": each.start, **each.server_state} for each in rounds_of(federation, run)]
-    return [{name: blob.sha256 for name, blob in each.items() if blob is not None} for each in named]
-
-
-def undisturbed(folder: Path, rounds: int = 2) -> list[dict[str, str]]:
-    with Creff.small(folder / "undisturbed") as federation:
-        return results(federation, federation.to_end(rounds))
-
-
-def stored(folder: Path, blob: BlobRef | None) -> Path:
-    assert blob is not None
-    return folder / "blobs" / blob.sha256[:2] / blob.sha256
-
-
-def arrays_of(folder: Path, blob: BlobRef | None) -> dict[str, np.ndarray]:
-    return from_bytes(stored(folder, blob).read_bytes())
+def arrays_of(federation: LocalFederation, blob: BlobRef | None) -> dict[str, np.ndarray]:
+    return from_bytes(federation.path_of(blob).read_bytes())
 
 
 def test_the_rounds_model_is_the_mean_with_the_new_head_and_the_next_round_starts_from_the_mean(folder: Path) -> None:
@@ -92,14 +71,15 @@ def test_the_rounds_model_is_the_mean_with_the_new_head_and_the_next_round_start
         assert run.status is RunStatus.COMPLETED
         for each in rounds_of(federation, run)[1:]:
             assert each.server_state.keys() == {FEATURES, HEAD}
-            result, mean, head = (arrays_of(folder, blob) for blob in (each.model, each.start, each.server_state[HEAD]))
+            result, mean, head = (
+                arrays_of(federation, blob) for blob in (each.model, each.start, each.server_state[HEAD])
+            )
             assert result["base.weight"].tobytes() == mean["base.weight"].tobytes()
             assert result["head.weight"].tobytes() == head["weight"].tobytes() != mean["head.weight"].tobytes()
             assert result["head.bias"].tobytes() == head["bias"].tobytes()
-            whole = federation.store.find_round(run.run_id, each.number)
-            assert whole is not None
+            whole = federation.whole_round(run.run_id, each.number)
             updates = [whole.updates[name] for name in ("ann", "bob")]
-            models = [arrays_of(folder, update.payload.tensor_group(MODEL)) for update in updates]
+            models = [arrays_of(federation, update.payload.tensor_group(MODEL)) for update in updates]
             counts = [sum(client.counts) for client in federation.clients.values()]
             for name in mean:
                 expected = np.average([model[name].astype(np.float64) for model in models], axis=0, weights=counts)
@@ -115,87 +95,6 @@ def test_clients_get_the_start_and_the_head_and_nothing_else(folder: Path) -> No
         assert federation.task(ann).payload.blobs == (run.start, run.server_state[HEAD])
         with pytest.raises(BlobNotFound, match="does not name this blob"):
             federation.coordinator.transfers.open_download("ann", ann.token, run.server_state[FEATURES].sha256)
-
-
-def test_an_aggregator_that_starts_again_after_every_step_comes_to_the_same(folder: Path) -> None:
-    right = undisturbed(folder, rounds=3)
-    with Creff.small(folder / "restarted") as federation:
-        run = federation.begin(rounds=3)
-        while federation.step():
-            federation.coordinator.garbage_collection.collect()
-            federation.restart()
-        assert results(federation, run) == right
-
-
-def test_an_aggregator_killed_between_any_two_later_steps_on_disk_ends_in_the_undisturbed_state(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the second half of the run, whose rounds have a state before them; test_crash_recovery.py kills in the first."""
-    disk = Disk(monkeypatch)
-    with Creff.small(folder / "undisturbed") as federation:
-        disk.revive()
-        right = results(federation, federation.to_end())
-        steps = list(disk.steps)
-    for step, name in list(enumerate(steps, start=1))[len(steps) // 2 :]:
-        state = folder / str(step)
-        with Creff.small(state) as federation:
-            disk.kill_before(step)
-            with pytest.raises(Killed):
-                federation.to_end()
-            disk.revive()
-            assert_named_blobs_are_whole(state)
-            federation.restart()
-            assert results(federation, federation.to_end()) == right, f"killed before step {step}, {name}"
-
-
-def test_a_round_is_computed_again_with_its_arrays(folder: Path) -> None:
-    with Creff.small(folder) as federation:
-        run = federation.to_end(rounds=4)
-        federation.coordinator.garbage_collection.collect()
-        last = rounds_of(federation, run)[-1]
-        again = replay(folder, run.run_id, 4)
-        assert again.is_equal
-        assert again.computed.keys() == {"model", "prototypes", "start", FEATURES, HEAD}
-        assert {name: again.computed[name] for name in last.server_state} == last.server_state
-        with pytest.raises(Collected):
-            replay(folder, run.run_id, 3)
-
-
-def test_disk_use_does_not_grow_with_rounds(folder: Path) -> None:
-    with Creff.small(folder) as federation:
-        run = federation.begin(rounds=6)
-        while federation.step():
-            federation.coordinator.garbage_collection.collect()
-            committed = [each for each in rounds_of(federation, run) if each.results_json]
-            kept = {blob.sha256 for each in committed[-2:] for blob in state_blobs(each)}
-            there = {blob.sha256 for each in committed for blob in state_blobs(each) if stored(folder, blob).exists()}
-            assert there == kept
-        assert len(kept) == 6
-
-
-def test_a_restored_backup_goes_on_with_its_arrays(folder: Path) -> None:
-    right = undisturbed(folder, rounds=3)
-    with Creff.small(folder / "state") as federation:
-        federation.to_training(3)
-        make_backup(folder / "state", folder / "backup")
-    restore(folder / "backup", folder / "restored")
-    with Creff.small(folder / "restored") as federation:
-        assert results(federation, federation.to_end(rounds=3)) == right
-
-
-@pytest.mark.parametrize("is_new", [True, False], ids=["started again", "running"])
-def test_damaged_arrays_park_their_run_by_name(folder: Path, is_new: bool) -> None:
-    with Creff.small(folder) as federation:
-        federation.to_training(2)
-        run = federation.coordinator.list_runs(limit=1)[0]
-        blob = run.server_state[FEATURES]
-        data = stored(folder, blob).read_bytes()
-        stored(folder, blob).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        if is_new:
-            federation.restart()
-        federation.run_to_end(run.run_id)
-        found = federation.coordinator.get_run(run.run_id)
-        assert found.reason == BlobDamaged(round_number=2, role=FEATURES, sha256=blob.sha256, client_id="")
 
 
 # -- What an update has beside its model --------------------------------------------------------------------------------
@@ -234,8 +133,7 @@ def test_gradients_that_are_not_as_declared_are_refused_by_name(
 ) -> None:
     with Creff.small(folder) as federation:
         ann = federation.to_training(1)
-        task = federation.task(ann)
-        update, blobs = ann.work(task, federation.fetch(ann, task))
+        task, update, blobs = federation.work(ann)
         (gradients,) = (blob for blob in blobs if blob.role == GRADIENTS)
         group = dict(from_bytes(blobs[gradients]))
         change(group)
@@ -253,8 +151,7 @@ def test_gradients_that_are_not_as_declared_are_refused_by_name(
 def test_missing_and_foreign_groups_are_refused(folder: Path, roles: list[str]) -> None:
     with Creff.small(folder) as federation:
         ann = federation.to_training(1)
-        task = federation.task(ann)
-        update, blobs = ann.work(task, federation.fetch(ann, task))
+        task, update, blobs = federation.work(ann)
         known = {blob.role: data for blob, data in blobs.items()}
         sent = {
             blob_ref(role, data): data
@@ -269,8 +166,7 @@ def test_missing_and_foreign_groups_are_refused(folder: Path, roles: list[str]) 
 def test_a_group_larger_than_any_good_one_is_refused_unread(folder: Path) -> None:
     with Creff.small(folder) as federation:
         ann = federation.to_training(1)
-        task = federation.task(ann)
-        update, blobs = ann.work(task, federation.fetch(ann, task))
+        task, update, blobs = federation.work(ann)
         data = to_bytes({"weight": np.zeros(2**19, np.float32)})
         blobs = {blob: content for blob, content in blobs.items() if blob.role == MODEL} | {
             blob_ref(GRADIENTS, data): data

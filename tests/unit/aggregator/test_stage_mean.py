@@ -1,4 +1,4 @@
-"""Passes that come to the mean of their stage models, in whole runs: training is that of runs without, whatever dies."""
+"""Passes that come to the mean of their stage models, in whole runs: training is that of runs without."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedplcc.aggregator.garbage.rules import Keep, needed_blobs, rounds_of
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.config.tables.stream import StreamSection
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import Round, Run, RunStatus
-from fedplcc.state.replay import replay
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 
@@ -28,12 +27,6 @@ class Kept(LocalFederation):
     """Keeps every model."""
 
     keep = Keep(models=ROUNDS + 1, prototypes=0, updates=ROUNDS + 1)
-
-
-class Sparse(LocalFederation):
-    """Keeps as little as can be."""
-
-    keep = Keep(models=1, prototypes=0, updates=0)
 
 
 def begun(federation: LocalFederation, method: str, **stream: object) -> Run:
@@ -73,38 +66,6 @@ def test_a_pass_comes_to_the_mean_and_training_goes_on_from_the_newest_model(tmp
         assert model is not None
         assert begins.sha256 == model.sha256
         assert "stage_mean" not in found[number].server_state, "the next pass begins anew"
-
-
-def test_whatever_is_killed_or_collected_the_means_are_the_same_and_can_be_computed_again(tmp_path: Path) -> None:
-    with Kept.small(tmp_path / "undisturbed") as federation:
-        expected = ended(federation, "fedavg", **MEAN)
-    with Kept.small(tmp_path / "killed") as federation:
-        run_id = begun(federation, "fedavg", **MEAN).run_id
-        while not federation.coordinator.get_run(run_id).status.is_final:
-            federation.step()
-            federation.start_again()
-            federation.join()
-        found = federation.coordinator.list_rounds(run_id)
-        assert [each.model for each in found] == [each.model for each in expected]
-    for number in (4, 6):
-        assert replay(tmp_path / "killed", run_id, number).is_equal
-    with Sparse.small(tmp_path / "sparse") as federation:
-        assert [each.model for each in ended(federation, "fedavg", **MEAN)] == [each.model for each in expected]
-
-
-@pytest.mark.parametrize("method", ["feddyn", "creff"])
-def test_a_model_that_no_round_names_goes_with_the_next_collection_and_means_are_computed_again_without_it(
-    tmp_path: Path, method: str
-) -> None:
-    with Kept.small(tmp_path) as federation:
-        federation.coordinator.garbage_collection.collect()
-        run = federation.run_to_end(begun(federation, method, **MEAN).run_id)
-        federation.coordinator.garbage_collection.step()  # and no scan
-        stored = {path.name for path in (tmp_path / "blobs").glob("*/*")}
-        assert stored == needed_blobs(run, rounds_of(federation.store, run, Kept.keep), Kept.keep)
-        federation.coordinator.garbage_collection.collect()
-        for number in ENDS:
-            assert replay(tmp_path, run.run_id, number).is_equal
 
 
 def test_where_clients_keep_their_models_there_is_nothing_to_average(tmp_path: Path) -> None:

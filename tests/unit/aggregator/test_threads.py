@@ -12,7 +12,7 @@ import pytest
 
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import ClientIdTaken, UpdateConflict
-from fedplcc.shared.types import RunStatus, TaskKind
+from fedplcc.shared.types import RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.oracles.federation_result import expected
@@ -70,9 +70,7 @@ def test_one_update_committed_by_several_threads_counts_once(federation: LocalFe
     run = federation.create("fedplcc")
     federation.step(["ann"])
     ann = federation.clients["ann"]
-    task = federation.task(ann)
-    assert task.kind is TaskKind.TRAIN
-    update, blobs = ann.work(task, federation.fetch(ann, task))
+    task, update, blobs = federation.work(ann)
     federation.upload(ann, task, blobs)
     answers = at_once(*[lambda: federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)] * 6)
     assert len(set(answers)) == 1, answers
@@ -89,8 +87,7 @@ def test_of_two_different_updates_at_once_one_is_committed_and_the_other_a_confl
     run = federation.create("fedavg")
     federation.step(["ann"])
     ann = federation.clients["ann"]
-    task = federation.task(ann)
-    update, blobs = ann.work(task, federation.fetch(ann, task))
+    task, update, blobs = federation.work(ann)
     federation.upload(ann, task, blobs)
     other, _blobs = NumpyClient("ann", counts=(4, 3, 4)).work(task, federation.fetch(ann, task))
     answers = at_once(

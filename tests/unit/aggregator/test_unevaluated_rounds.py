@@ -96,19 +96,6 @@ def test_a_report_on_a_round_that_is_not_evaluated_is_refused(federation: LocalF
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
-def test_an_aggregator_that_dies_between_two_calls_ends_where_an_undisturbed_one_ends(
-    federation: LocalFederation, folder: Path
-) -> None:
-    run = whole(federation, "fedplcc", evaluation=SELDOM)
-    with LocalFederation.small(folder / "restarted") as other:
-        other.join()
-        run_id = other.create("fedplcc", run=ROUNDS, evaluation=SELDOM).run_id
-        while other.step(["ann"]) or other.step(["bob"]):
-            other.restart()
-        assert other.coordinator.get_run(run_id).status is RunStatus.COMPLETED
-        assert other.metrics_lines(run_id) == federation.metrics_lines(run.run_id)
-
-
 def test_a_run_that_pauses_after_such_a_round_goes_on(federation: LocalFederation) -> None:
     run = federation.create(run=ROUNDS, evaluation=SELDOM)
     federation.step()

@@ -36,7 +36,7 @@ class _Shown(admin_grpc.AdminServiceServicer):
         return admin_pb2.GetCallerResponse()
 
 
-def test_a_renewed_certificate_is_shown_at_once_without_a_request(tmp_path: Path) -> None:
+async def test_a_renewed_certificate_is_shown_at_once_without_a_request(tmp_path: Path) -> None:
     """Streams of events outlive a certificate only where the aggregator has seen a newer one."""
     authority = TestAuthority()
 
@@ -44,23 +44,20 @@ def test_a_renewed_certificate_is_shown_at_once_without_a_request(tmp_path: Path
         held = authority.issue(Role.GATEWAY, "console")
         return Credentials(held.key_pem, held.chain_pem, held.roots_pem)
 
-    async def main() -> None:
-        shown, old, new = _Shown(), issued(), issued()
-        server = grpc.aio.server(options=list(SERVER_OPTIONS))
-        admin_grpc.add_AdminServiceServicer_to_server(shown, server)
-        tls = authority.server_tls()
-        port = server.add_secure_port("127.0.0.1:0", tls.credentials())
-        await server.start()
-        old.save(tmp_path / IDENTITY_FILE)
-        settings = GatewaySettings(aggregator=f"127.0.0.1:{port}", state_dir=tmp_path)
-        link = AggregatorLink(settings, Services(GatewayMetrics({})))
-        try:
-            assert link._renewal is not None
-            link._renewal.held = new
-            link._renewed(new)
-            assert await asyncio.wait_for(shown.serials.get(), WAIT_S) == new.serial
-        finally:
-            await link.close()
-            await server.stop(None)
-
-    asyncio.run(main())
+    shown, old, new = _Shown(), issued(), issued()
+    server = grpc.aio.server(options=list(SERVER_OPTIONS))
+    admin_grpc.add_AdminServiceServicer_to_server(shown, server)
+    tls = authority.server_tls()
+    port = server.add_secure_port("127.0.0.1:0", tls.credentials())
+    await server.start()
+    old.save(tmp_path / IDENTITY_FILE)
+    settings = GatewaySettings(aggregator=f"127.0.0.1:{port}", state_dir=tmp_path)
+    link = AggregatorLink(settings, Services(GatewayMetrics({})))
+    try:
+        assert link._renewal is not None
+        link._renewal.held = new
+        link._renewed(new)
+        assert await asyncio.wait_for(shown.serials.get(), WAIT_S) == new.serial
+    finally:
+        await link.close()
+        await server.stop(None)

@@ -33,29 +33,24 @@ class Servicer(pb2_grpc.RunServiceServicer):
         yield pb2.WatchRunResponse()
 
 
-def test_as_many_runs_are_followed_as_a_gateway_may_and_other_calls_are_answered() -> None:
-    async def follow() -> None:
-        servicer, server = Servicer(), RpcServer("127.0.0.1", 0)
-        server.add(pb2_grpc.add_RunServiceServicer_to_server, servicer, pb2.DESCRIPTOR.services_by_name["RunService"])
-        address = f"127.0.0.1:{await server.start()}"
-        async with AsyncExitStack() as around, asyncio.timeout(WAIT_S):
-            around.push_async_callback(server.stop, 0)
-            made = [await around.enter_async_context(open_aio_channel(address)) for _ in range(CONNECTIONS)]
-            channel = SpreadChannel(made)
-            client = RunServiceClient(channel, address)
-            tasks = [
-                asyncio.ensure_future(anext(client.follow_events("run", after=0))) for _ in range(MAX_EVENT_STREAMS)
-            ]
-            for _ in tasks:
-                await servicer.followed.acquire()
-            await client.check_health()
-            assert len(servicer.peers) == 6, "no more than are needed"
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            assert channel.num_calls == [0] * CONNECTIONS
-
-    asyncio.run(follow())
+async def test_as_many_runs_are_followed_as_a_gateway_may_and_other_calls_are_answered() -> None:
+    servicer, server = Servicer(), RpcServer("127.0.0.1", 0)
+    server.add(pb2_grpc.add_RunServiceServicer_to_server, servicer, pb2.DESCRIPTOR.services_by_name["RunService"])
+    address = f"127.0.0.1:{await server.start()}"
+    async with AsyncExitStack() as around, asyncio.timeout(WAIT_S):
+        around.push_async_callback(server.stop, 0)
+        made = [await around.enter_async_context(open_aio_channel(address)) for _ in range(CONNECTIONS)]
+        channel = SpreadChannel(made)
+        client = RunServiceClient(channel, address)
+        tasks = [asyncio.ensure_future(anext(client.follow_events("run", after=0))) for _ in range(MAX_EVENT_STREAMS)]
+        for _ in tasks:
+            await servicer.followed.acquire()
+        await client.check_health()
+        assert len(servicer.peers) == 6, "no more than are needed"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert channel.num_calls == [0] * CONNECTIONS
 
 
 def test_connections_have_room_for_all_that_goes_on_at_once_and_the_certificate_has_them() -> None:

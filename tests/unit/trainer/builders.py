@@ -1,7 +1,9 @@
 """Small configurations, data and models for tests of the trainer's core."""
 
 import hashlib
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from torch import nn
 
 from fedplcc.shared.config.run import DataSection, RunConfig, parse_run_config
 from fedplcc.shared.config.tables.model import ModelSection
-from fedplcc.shared.types import PrototypeSet
+from fedplcc.shared.types import PrototypeSet, RunSpec
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.models import build_model, state_arrays
@@ -31,6 +33,25 @@ def a_config(method: str = "fedavg", /, **sections: Mapping[str, Any]) -> RunCon
     for name, values in sections.items():
         document[name] = {**document.get(name, {}), **values}
     return parse_run_config(document)
+
+
+def a_spec(config: RunConfig) -> RunSpec:
+    """A run as a task names it."""
+    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+
+
+def config_of(run: RunSpec) -> RunConfig:
+    return parse_run_config(json.loads(run.config_json))
+
+
+def eighteen_images(folder: Path, brightest: int = 60, step: int = 80) -> str:
+    """Write images of three classes, half of them for testing too; a class is brighter by a step than the one before."""
+    labels = np.arange(18) % 3
+    noise = np.random.default_rng(0).integers(0, brightest, (18, 16, 16, 3))
+    images = (noise + step * labels[:, None, None, None]).astype(np.uint8)
+    path = folder / "images.npz"
+    np.savez(path, x_train=images, y_train=labels, x_test=images[1::2], y_test=labels[1::2], classes=list(CLASSES))
+    return f"npz:{path}"
 
 
 def a_contract(**values: Any) -> DataSection:

@@ -16,6 +16,8 @@ class MemoryAggregator:
     retries: int = 2
     max_inline_bytes: int = 0
     blobs: dict[str, bytes] = field(default_factory=dict)
+    fetched: list[str] = field(default_factory=list)
+    """The roles of what was downloaded."""
     stored: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
     updates: list[Any] = field(default_factory=list)
     inline: list[tuple[bytes, ...]] = field(default_factory=list)
@@ -48,6 +50,7 @@ class MemoryAggregator:
 
     def fetch(self, blob: BlobRef) -> bytes:
         self._fail("fetch")
+        self.fetched.append(blob.role)
         return self.blobs[blob.sha256]
 
     def store(self, run_id: str, round_number: int, blob: BlobRef, data: bytes, *, is_prototypes: bool) -> None:
@@ -61,6 +64,7 @@ class MemoryAggregator:
         self._fail("commit")
         self.inline.append(tuple(inline))
         self.updates.append((round_number, update))
+        self._fail("acknowledgement")
         return CommittedUpdate(run_id, round_number, tuple(blob.sha256 for blob in update.payload.blobs))
 
     def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:

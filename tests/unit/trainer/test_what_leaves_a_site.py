@@ -22,6 +22,7 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.worker import Worker
 from tests.support.federation.processes import eventually
+from tests.unit.trainer.builders import a_spec
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from tests.unit.trainer.test_worker import WAIT_S, ScriptedClient
 
@@ -94,7 +95,7 @@ def a_run(model: str, classes: tuple[str, ...]) -> RunSpec:
             "data": {"classes": list(classes), "image_size": 16},
         }
     )
-    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    return a_spec(config)
 
 
 def problem_of(

@@ -42,8 +42,7 @@ def test_a_round_folds_the_mean_of_the_domains_means_and_replay_does_so_too(tmp_
         federation.join()
         document = {**a_document(clients=("ann", "bob", "zoe"), run={"rounds": 1}), "method": {"averaging": "domain"}}
         run = federation.run_to_end(federation.coordinator.create_run("the run", document).run_id)
-        current = federation.store.find_round(run.run_id, 1)
-        assert current is not None
+        current = federation.whole_round(run.run_id, 1)
         blobs = BlobStore(tmp_path)
         sent = {name: update.payload.tensor_group(MODEL) for name, update in current.updates.items()}
         stored = {

@@ -19,7 +19,7 @@ from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.prototypes import PrototypeConfig
 from fedplcc.shared.tensors import prototypes_from_bytes
-from fedplcc.shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task
+from fedplcc.shared.types import LOCAL_CLUSTER, PrototypeSet, Run, Task
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
@@ -36,12 +36,16 @@ class OneOfEach(NumpyClient):
         return PrototypeSet.of([vector], [class_id], [sum(self.counts)])
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    clients = [
+def one_of_each() -> list[NumpyClient]:
+    """Three clients that each have a class of their own."""
+    return [
         OneOfEach(name, counts=tuple(4 if index == NAMES.index(name) else 0 for index in range(3))) for name in NAMES
     ]
-    with LocalFederation(folder, clients) as federation:
+
+
+@pytest.fixture
+def federation(folder: Path) -> Iterator[LocalFederation]:
+    with LocalFederation(folder, one_of_each()) as federation:
         federation.join()
         yield federation
 
@@ -88,18 +92,6 @@ def test_the_pool_has_each_clients_last_prototypes_of_so_many_past_rounds(
         assert found[7] == {"ann": 5, "zoe": 8}
 
 
-def test_a_restart_and_the_order_of_joining_change_nothing(federation: LocalFederation, tmp_path: Path) -> None:
-    right = run_of(federation, 3)
-    with LocalFederation(tmp_path, reversed(list(federation.clients.values()))) as other:
-        other.join()
-        run = other.coordinator.create_run("again", the_document(3))
-        while other.coordinator.get_run(run.run_id).status is not RunStatus.COMPLETED:
-            assert other.step(reversed(NAMES))
-            if other.coordinator.get_run(run.run_id).round_number in (4, 6):
-                other.restart()
-        assert other.metrics_lines(run.run_id) == federation.metrics_lines(right.run_id)
-
-
 def test_a_quarantined_client_leaves_the_pool_at_once(federation: LocalFederation) -> None:
     run = run_of(federation, 100, rounds=7)
     assert run.current_round is not None
@@ -115,8 +107,7 @@ def test_collection_keeps_the_prototypes_that_a_later_round_may_pool_but_not_the
     assert kept_rounds(run, keep).pooled_from == kept_rounds(run, keep).updates_from - 3 == 5
     needed = needed_blobs(run, rounds_of(federation.store, run, keep), keep)
     for number in range(1, 9):
-        current = federation.store.find_round(run.run_id, number)
-        assert current is not None
+        current = federation.whole_round(run.run_id, number)
         for update in current.updates.values():
             models = {blob.sha256 for blob in update.payload.tensor_groups}
             prototypes = {blob.sha256 for blob in update.payload.prototype_sets}

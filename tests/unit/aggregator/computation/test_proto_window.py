@@ -77,19 +77,6 @@ def test_a_round_clusters_what_all_clients_sent_in_the_window(federation: LocalF
         assert replay(federation.folder, run.run_id, number).is_equal
 
 
-def test_a_restart_in_every_round_and_the_order_of_updates_change_nothing(
-    federation: LocalFederation, tmp_path: Path
-) -> None:
-    right = run_of(federation, 3)
-    with LocalFederation(tmp_path, reversed(list(federation.clients.values()))) as other:
-        other.join()
-        run = other.coordinator.create_run("again", the_document(3))
-        while not other.coordinator.get_run(run.run_id).status.is_final:
-            assert other.step(reversed(NAMES))
-            other.restart()
-        assert other.metrics_lines(run.run_id) == federation.metrics_lines(right.run_id)
-
-
 def test_the_store_keeps_the_prototypes_of_the_window(federation: LocalFederation) -> None:
     run, keep = run_of(federation, 3), Keep(models=1, updates=1)
     assert kept_rounds(run, keep).pooled_from == kept_rounds(run, keep).updates_from - 2

@@ -12,10 +12,10 @@ from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.errors import FedplccError, NotFound, RunNotFound, StoreUnavailable
 from fedplcc.shared.identity.audit_chain import EMPTY, head_of, verify
 from fedplcc.shared.identity.principals import OWNER, current_principal
-from fedplcc.shared.process.failpoints import install
 from fedplcc.shared.run_lists import LabelChange
 from fedplcc.shared.steering import PauseRun, QuarantineClient, ReleaseClient, ResumeRun, StopRun
 from fedplcc.shared.types import ClientProblem, Heartbeat
+from tests.support.failpoints import hooked
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
@@ -129,12 +129,8 @@ def test_a_crash_leaves_the_change_and_its_record_or_neither(audited: Audited, m
         audited.join()
         run = audited.create(run={"rounds": 1}).run_id
         before = audited.records
-        install(crash)
-        try:
-            with pytest.raises(Crash):
-                audited.coordinator.steer(run, PauseRun(now=True), request_id="r")
-        finally:
-            install(None)
+        with hooked(crash), pytest.raises(Crash):
+            audited.coordinator.steer(run, PauseRun(now=True), request_id="r")
         audited.start_again()
         assert audited.records == before + ([("PauseRun", run, "r")] if is_there else [])
         assert (audited.store.find_control_request("r") is not None) is is_there

@@ -1,7 +1,7 @@
 """What was checked once is checked where it is used: a bit that flips between gives no other bytes, but a named reason.
 
-Updates, windows, slots and server arrays that a running aggregator folds are in test_damage.py, test_proto_window.py,
-test_server_state.py and test_server_step.py.
+Updates, windows, slots and server arrays that a running aggregator folds are in test_damage.py, test_proto_window.py and
+test_kept_between_rounds.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.errors import BlobNotFound, PayloadCorrupt
 from fedplcc.shared.reasons import BlobDamaged
 from fedplcc.shared.steering import ResumeRun
-from fedplcc.shared.types import BlobRef, RunStatus, TaskKind
+from fedplcc.shared.types import BlobRef, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 
@@ -120,14 +120,10 @@ def test_a_planted_reader_is_found(planted: str) -> None:
 
 def flip(federation: LocalFederation, blob: BlobRef) -> bytes:
     """Flip the last bit of a stored blob; returns what it was."""
-    path = stored(federation, blob)
+    path = federation.path_of(blob)
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     return data
-
-
-def stored(federation: LocalFederation, blob: BlobRef) -> Path:
-    return federation.folder / "blobs" / blob.sha256[:2] / blob.sha256
 
 
 @pytest.fixture
@@ -171,7 +167,7 @@ def test_a_model_that_a_trainer_asks_for_again_is_hashed_and_parks_its_run(feder
         transfers.open_download("ann", ann.token, blob.sha256)
     run = federation.coordinator.get_run(run.run_id)
     assert run.reason == BlobDamaged(round_number=1, role=blob.role, sha256=blob.sha256)
-    stored(federation, blob).write_bytes(data)
+    federation.path_of(blob).write_bytes(data)
     federation.coordinator.steer(run.run_id, ResumeRun())
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
@@ -227,9 +223,7 @@ def test_an_upload_that_is_damaged_before_its_commit_is_asked_for_again_and_blam
         run = federation.create("fedplcc")
         federation.step(["ann"])
         bob = federation.clients["bob"]
-        task = federation.task(bob)
-        assert task.kind is TaskKind.TRAIN
-        update, blobs = bob.work(task, federation.fetch(bob, task))
+        task, update, blobs = federation.work(bob)
         federation.upload(bob, task, blobs)
         for path in (federation.folder / "incoming" / "bob").iterdir():
             path.write_bytes(b"\xff" + path.read_bytes()[1:])  # no header is of this length
@@ -247,10 +241,9 @@ def test_an_update_that_looks_too_far_from_a_damaged_model_is_blamed_on_nobody(f
     run = federation.coordinator.get_run(run.run_id)
     assert run.model is not None
     bob = federation.clients["bob"]
-    task = federation.task(bob)
-    update, blobs = bob.work(task, federation.fetch(bob, task))
+    task, update, blobs = federation.work(bob)
     federation.upload(bob, task, blobs)
-    path = stored(federation, run.model)
+    path = federation.path_of(run.model)
     data = path.read_bytes()
     first = next(entry for entry in federation.coordinator._layouts.table(run).entries if entry.dtype == "F32")
     with path.open("r+b") as file:

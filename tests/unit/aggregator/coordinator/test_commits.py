@@ -44,7 +44,6 @@ from fedplcc.shared.types import (
     RunStatus,
     Task,
     TaskKind,
-    Update,
 )
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -80,13 +79,6 @@ def run(federation: LocalFederation) -> Run:
     return federation.coordinator.get_run(run.run_id)
 
 
-def work(federation: LocalFederation, client: NumpyClient) -> tuple[Task, Update, dict[BlobRef, bytes]]:
-    """The client's update for its present task, not yet sent."""
-    task = federation.task(client)
-    assert task.kind is TaskKind.TRAIN
-    return task, *client.work(task, federation.fetch(client, task))
-
-
 def assert_undisturbed(federation: LocalFederation, run: Run) -> None:
     """The run goes on to the end it would have had."""
     after = federation.run_to_end(run.run_id)
@@ -112,7 +104,7 @@ def refused(federation: LocalFederation, run: Run) -> list[tuple[int, str, str]]
 def test_a_duplicate_is_answered_as_the_first_time_and_changes_nothing(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     first = federation.submit(ann, task, update, blobs)
     assert first == CommittedUpdate(run.run_id, 1, tuple(blob.sha256 for blob in blobs))
     before = federation.coordinator.get_run(run.run_id)
@@ -129,7 +121,7 @@ def test_a_duplicate_is_answered_as_the_first_time_and_changes_nothing(
 def test_a_duplicate_is_answered_however_late_it_comes(
     federation: LocalFederation, run: Run, ann: NumpyClient, rounds_later: int, restarts: bool
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     first = federation.submit(ann, task, update, blobs)
     if rounds_later == 1:
         federation.step(["bob", "ann"])
@@ -149,7 +141,7 @@ def test_a_duplicate_is_answered_however_late_it_comes(
 def test_a_different_update_of_the_same_client_is_a_conflict(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.submit(ann, task, update, blobs)
     for other in (replace(update, losses={"ce": 7.0}), replace(update, num_examples=11, class_counts=(4, 3, 4))):
         with pytest.raises(UpdateConflict):
@@ -218,7 +210,7 @@ def test_the_domain_of_a_report_is_the_one_the_client_joined_with(
 def test_an_update_for_another_round_is_refused(
     federation: LocalFederation, run: Run, ann: NumpyClient, number: int, reason: str
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.upload(ann, task, blobs)
     with pytest.raises(RoundClosed):
         federation.coordinator.commit_update("ann", ann.token, run.run_id, number, update)
@@ -227,7 +219,7 @@ def test_an_update_for_another_round_is_refused(
 
 
 def test_an_update_of_the_round_before_is_stale(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.submit(ann, task, update, blobs)
     federation.step(["bob", "ann"])
     federation.step(["bob", "ann"])
@@ -247,7 +239,7 @@ def test_an_update_of_a_client_that_was_not_asked_is_refused(
 ) -> None:
     eve = NumpyClient("eve")
     federation.coordinator.join(eve.record, eve.token)
-    task, _update, _blobs = work(federation, bob)
+    task, _update, _blobs = federation.work(bob)
     update, blobs = eve.work(task, federation.fetch(bob, task))
     with pytest.raises(NotInCohort):
         federation.upload(eve, task, blobs)
@@ -260,7 +252,7 @@ def test_an_update_of_a_client_that_was_not_asked_is_refused(
 
 
 def test_an_update_for_an_unknown_run_is_refused(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     assert task.run is not None
     with pytest.raises(RunNotFound):
         federation.coordinator.commit_update("ann", ann.token, "nothing", 1, update)
@@ -272,7 +264,7 @@ def test_an_update_for_an_unknown_run_is_refused(federation: LocalFederation, ru
 
 
 def test_an_update_for_a_run_that_has_ended_is_refused(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
-    _task, update, _blobs = work(federation, ann)
+    _task, update, _blobs = federation.work(ann)
     federation.run_to_end(run.run_id)
     with pytest.raises(RunEnded, match="the run is completed"):
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 2, update)
@@ -282,7 +274,7 @@ def test_an_update_for_a_run_that_has_ended_is_refused(federation: LocalFederati
 def test_who_only_claims_to_be_a_client_is_counted_and_says_nothing_in_its_history(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, _blobs = work(federation, ann)
+    task, update, _blobs = federation.work(ann)
     for token, reason in (("another instance of ann 0123456789", "client_id_taken"), ("", "unauthenticated")):
         with pytest.raises((ClientIdTaken, Unauthenticated)):
             federation.coordinator.commit_update("ann", token, run.run_id, task.round, update)
@@ -329,7 +321,7 @@ def test_a_report_that_does_not_belong_is_refused_counted_and_named(
 def test_what_a_client_makes_up_about_rounds_does_not_fill_the_history(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    _task, update, _blobs = work(federation, ann)
+    _task, update, _blobs = federation.work(ann)
     for number in range(2, 50):
         with pytest.raises(RoundClosed):
             federation.coordinator.commit_update("ann", ann.token, run.run_id, number, update)
@@ -343,7 +335,7 @@ def test_what_a_client_makes_up_about_rounds_does_not_fill_the_history(
 def test_an_update_whose_blobs_were_not_uploaded_is_refused(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     model, prototypes = blobs
     with pytest.raises(BlobNotFound) as caught:
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
@@ -360,7 +352,7 @@ def test_an_update_whose_blobs_were_not_uploaded_is_refused(
 def test_a_client_can_neither_claim_nor_probe_for_nor_fetch_anothers_blobs(
     federation: LocalFederation, run: Run, ann: NumpyClient, bob: NumpyClient, is_committed: bool
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.upload(ann, task, blobs)
     if is_committed:
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
@@ -378,7 +370,7 @@ def test_a_client_can_neither_claim_nor_probe_for_nor_fetch_anothers_blobs(
 
 
 def test_only_the_present_tasks_blobs_can_be_fetched(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     transfers = federation.coordinator.transfers
     model, prototypes = task.payload.blobs
     for blob, kind in ((model, "model"), (prototypes, "prototypes")):
@@ -394,7 +386,7 @@ def test_only_the_present_tasks_blobs_can_be_fetched(federation: LocalFederation
 def test_a_blob_that_the_client_committed_before_is_not_sent_again(
     federation: LocalFederation, run: Run, ann: NumpyClient, bob: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.submit(ann, task, update, blobs)
     federation.step(["bob", "ann"])
     federation.step(["bob", "ann"])
@@ -414,7 +406,7 @@ def test_a_blob_that_the_client_committed_before_is_not_sent_again(
 def test_a_blob_announced_with_a_wrong_size_cannot_be_committed(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.upload(ann, task, blobs)
     model, prototypes = blobs
     wrong = Payload(tensor_groups=(replace(model, size_bytes=1),), prototype_sets=(prototypes,))
@@ -424,7 +416,7 @@ def test_a_blob_announced_with_a_wrong_size_cannot_be_committed(
 
 
 def test_an_upload_that_was_cut_goes_on_and_is_counted(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
-    task, _update, blobs = work(federation, ann)
+    task, _update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     transfers = federation.coordinator.transfers
     receiver = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
@@ -443,7 +435,7 @@ def test_two_streams_of_one_upload_race_and_the_sender_is_not_blamed(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
     """As over a link that doubles what passes: each stream is ended by the other one, or sends what has arrived."""
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     transfers = federation.coordinator.transfers
 
@@ -484,7 +476,7 @@ def test_two_streams_of_one_upload_race_and_the_sender_is_not_blamed(
 def test_a_stream_whose_upload_was_committed_and_forgotten_meanwhile_is_told_so(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     transfers = federation.coordinator.transfers
     stream = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
@@ -504,7 +496,7 @@ def test_a_stream_whose_upload_was_committed_and_forgotten_meanwhile_is_told_so(
 def test_an_upload_that_is_open_at_its_client_s_commit_ends_there_and_holds_no_room(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     model = next(iter(blobs))
     other = BlobRef(model.role, a_blob("another model").sha256, model.size_bytes)
     stream = federation.coordinator.transfers.begin_upload("ann", ann.token, run.run_id, 1, other)
@@ -532,9 +524,9 @@ def removed_files_still_open(federation: LocalFederation) -> list[str]:
 def test_a_repeated_upload_that_arrives_after_its_round_has_closed_is_answered_as_stored(
     federation: LocalFederation, run: Run, ann: NumpyClient, bob: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.submit(ann, task, update, blobs)
-    other, theirs, their_blobs = work(federation, bob)
+    other, theirs, their_blobs = federation.work(bob)
     federation.submit(bob, other, theirs, their_blobs)
     federation.coordinator.work()
     federation.step()
@@ -552,7 +544,7 @@ def test_a_repeated_upload_that_arrives_after_its_round_has_closed_is_answered_a
 def test_bad_chunks_are_refused_by_name_and_the_upload_goes_on(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    _task, _update, blobs = work(federation, ann)
+    _task, _update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     transfers = federation.coordinator.transfers
     receiver = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
@@ -582,7 +574,7 @@ def test_bad_chunks_are_refused_by_name_and_the_upload_goes_on(
 def test_an_altered_upload_is_refused_and_can_be_sent_again(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, _update, blobs = work(federation, ann)
+    task, _update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     with pytest.raises(BlobCorrupt):
         federation.upload(ann, task, {model: data[:-1] + bytes([data[-1] ^ 1])})
@@ -593,7 +585,7 @@ def test_an_altered_upload_is_refused_and_can_be_sent_again(
 def test_uploads_are_gone_once_their_update_is_committed(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     federation.upload(ann, task, {a_blob("left over", "model"): b"left over", **blobs})
     federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
     assert not (federation.folder / "incoming" / "ann").exists()

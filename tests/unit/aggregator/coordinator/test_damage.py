@@ -71,10 +71,6 @@ def blobs_of(run: Run, client_id: str) -> tuple[BlobRef, ...]:
     return run.current_round.updates[client_id].payload.blobs
 
 
-def stored(federation: LocalFederation, blob: BlobRef) -> Path:
-    return federation.folder / "blobs" / blob.sha256[:2] / blob.sha256
-
-
 @pytest.mark.parametrize("is_new", [True, False], ids=["started again", "running"])
 @pytest.mark.parametrize("which", [0, 1], ids=["model", "prototypes"])
 def test_a_client_whose_stored_update_is_damaged_is_asked_again_and_the_run_ends_in_the_same_bytes(
@@ -87,7 +83,7 @@ def test_a_client_whose_stored_update_is_damaged_is_asked_again_and_the_run_ends
         blob = blobs_of(run, "bob")[which]
         if is_new:
             federation.start_again()
-        damage(stored(federation, blob))
+        damage(federation.path_of(blob))
         federation.coordinator.work()
         run = federation.coordinator.get_run(run.run_id)
         assert run.status is RunStatus.RUNNING
@@ -114,7 +110,7 @@ def test_a_client_whose_update_was_damaged_may_be_damaged_again(folder: Path) ->
         for _ in range(3):
             blob = blobs_of(federation.coordinator.get_run(run.run_id), "bob")[0]
             federation.start_again()
-            flip(stored(federation, blob))
+            flip(federation.path_of(blob))
             federation.coordinator.work()
             federation.join()
             bob = federation.clients["bob"]
@@ -131,7 +127,7 @@ def test_an_aggregator_that_dies_after_it_asked_again_still_asks(folder: Path) -
         run = collected(federation)
         blob = blobs_of(run, "bob")[0]
         federation.start_again()
-        flip(stored(federation, blob))
+        flip(federation.path_of(blob))
         federation.coordinator.work()
         federation.restart()
         run = federation.coordinator.get_run(run.run_id)
@@ -146,7 +142,7 @@ def test_a_run_that_waits_for_a_damaged_update_can_be_paused_resumed_and_stopped
         run = collected(federation)
         blob = blobs_of(run, "bob")[0]
         federation.start_again()
-        flip(stored(federation, blob))
+        flip(federation.path_of(blob))
         federation.coordinator.work()
         coordinator = federation.coordinator
         coordinator.steer(run.run_id, PauseRun(now=True))
@@ -163,7 +159,7 @@ def test_a_quarantined_clients_damaged_update_leaves_the_round(folder: Path) -> 
     with LocalFederation.small(folder / "damaged") as federation:
         run = collected(federation)
         federation.start_again()
-        flip(stored(federation, blobs_of(run, "bob")[0]))
+        flip(federation.path_of(blobs_of(run, "bob")[0]))
         federation.coordinator.work()
         federation.coordinator.steer(run.run_id, QuarantineClient("bob", reason="its update is lost"))
         del federation.clients["bob"]
@@ -188,8 +184,8 @@ def test_a_damaged_global_blob_pauses_its_run_alone_and_a_restored_file_lets_it_
         assert run.round_number == 2
         blob = getattr(run, which)
         federation.start_again()
-        whole = stored(federation, blob).read_bytes()
-        damage(stored(federation, blob))
+        whole = federation.path_of(blob).read_bytes()
+        damage(federation.path_of(blob))
         federation.join()
         for name in ("ann", "bob"):
             client = federation.clients[name]
@@ -201,7 +197,7 @@ def test_a_damaged_global_blob_pauses_its_run_alone_and_a_restored_file_lets_it_
         assert run.status is RunStatus.PAUSED
         assert run.reason == BlobDamaged(round_number=2, role=blob.role, sha256=blob.sha256)
         assert blob.sha256[:12] in sentence_of(run.reason)
-        stored(federation, blob).write_bytes(whole)
+        federation.path_of(blob).write_bytes(whole)
         federation.coordinator.steer(run.run_id, ResumeRun())
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
         assert federation.metrics_lines(run.run_id) == lines
@@ -212,7 +208,7 @@ def test_a_model_damaged_before_its_aggregation_pauses_the_run_until_it_is_resto
     with LocalFederation.small(folder / "damaged") as federation:
         run = collected(federation)
         assert run.model is not None
-        path = stored(federation, run.model)
+        path = federation.path_of(run.model)
         whole = path.read_bytes()
         federation.start_again()
         flip(path)
@@ -240,8 +236,7 @@ def test_a_damaged_upload_is_no_refusal_of_its_client(folder: Path, damage: Call
         run = federation.create("fedplcc")
         federation.step(["ann"])
         bob = federation.clients["bob"]
-        task = federation.task(bob)
-        _update, blobs = bob.work(task, federation.fetch(bob, task))
+        task, _update, blobs = federation.work(bob)
         federation.upload(bob, task, blobs)
         federation.start_again()
         for path in list((federation.folder / "incoming" / "bob").iterdir()):
@@ -259,7 +254,7 @@ def test_a_paused_run_with_a_damaged_blob_refuses_nothing_else(folder: Path) -> 
         run = collected(federation)
         assert run.model is not None
         federation.start_again()
-        flip(stored(federation, run.model))
+        flip(federation.path_of(run.model))
         federation.coordinator.work()
         other = federation.create("fedavg")
         federation.join()

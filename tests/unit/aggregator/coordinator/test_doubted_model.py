@@ -116,8 +116,7 @@ def test_lists_of_tensors_are_compared_where_a_client_says_its_own(federation: L
     """One that says none is not asked."""
     run_id = begun(federation)
     bob = federation.clients["bob"]
-    task = federation.task(bob)
-    update, blobs = bob.work(task, federation.fetch(bob, task))
+    task, update, blobs = federation.work(bob)
     for lists, is_same in (({HEAD: (0,)}, False), ({PARAMETERS: (1, 2), "feature_dim": (6,)}, True)):
         payload = replace(update.payload, int_lists={**update.payload.int_lists, **lists})
         if is_same:

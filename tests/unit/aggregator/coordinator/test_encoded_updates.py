@@ -216,7 +216,7 @@ def test_a_damaged_model_is_asked_for_again_and_decoded_anew(federation: LocalFe
         sent[name] = update, data
         send(federation, name, task, update, data)
     (model,) = sent["ann"][0].payload.tensor_groups
-    path = federation.folder / "blobs" / model.sha256[:2] / model.sha256
+    path = federation.path_of(model)
     whole = path.read_bytes()
     path.write_bytes(flipped(whole))
     while federation.coordinator.work():

@@ -148,8 +148,7 @@ def test_the_default_keeps_the_first_and_the_last_models_one_round_s_updates_and
     with LocalFederation.small(folder) as federation:
         run = federation.whole_run(rounds=8)
         federation.coordinator.garbage_collection.collect()
-        last = federation.store.find_round(run.run_id, 8)
-        assert last is not None
+        last = federation.whole_round(run.run_id, 8)
         updates = {blob.sha256 for update in last.updates.values() for blob in update.payload.blobs}
         prototypes = prototypes_of_rounds(federation, run, *range(9))
         assert files(folder) == results_of(federation, run, 0, 4, 5, 6, 7, 8) | updates | prototypes
@@ -257,8 +256,7 @@ def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no
             collection.collect()
         kept = range(0 if keep.prototypes is None else 51, 151)
         for number in kept:
-            record = federation.store.find_round(run_id, number)
-            assert record is not None
+            record = federation.whole_round(run_id, number)
             assert all(name in collection._kept for name in prototypes_of(record))
     assert sum("FROM updates" in text for text in read) <= 2 * len(kept) / 70 + 4
     assert sum("FROM evaluations" in text for text in read) <= 3, (
@@ -305,8 +303,7 @@ def test_the_same_run_again_finds_its_garbage_gone_and_ends_alike(folder: Path) 
 
 
 def a_task(federation: LocalFederation, client: NumpyClient) -> tuple[Task, dict[BlobRef, bytes]]:
-    task = federation.task(client)
-    _update, blobs = client.work(task, federation.fetch(client, task))
+    task, _update, blobs = federation.work(client)
     return task, blobs
 
 
@@ -319,8 +316,7 @@ def test_an_answer_that_a_blob_is_stored_holds_until_the_commit(folder: Path) ->
         federation.whole_run(rounds=2)
         again = federation.coordinator.create_run("again", a_document("fedplcc", run={"rounds": 2}))
         federation.perform(ann, federation.task(ann))
-        task = federation.task(ann)
-        update, blobs = ann.work(task, federation.fetch(ann, task))
+        _task, update, blobs = federation.work(ann)
         names = {blob.sha256 for blob in blobs}
         for blob in blobs:  # the same bytes as in the run before
             assert transfers.upload_status("ann", ann.token, again.run_id, 1, blob) == (blob.size_bytes, True)

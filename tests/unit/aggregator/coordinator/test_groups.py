@@ -132,8 +132,7 @@ def test_the_update_that_closes_the_phase_writes_run_and_round_in_the_same_trans
 
 def test_a_refused_change_of_a_group_fails_alone(federation: LocalFederation, run: Run, writes: Writes) -> None:
     good, bad = commit_of(federation, NAMES[0]), federation.clients[NAMES[1]]
-    task = federation.task(bad)
-    update, blobs = bad.work(task, federation.fetch(bad, task))
+    task, update, blobs = federation.work(bad)
     federation.upload(bad, task, blobs)
     late = commit_of(federation, NAMES[2])
 

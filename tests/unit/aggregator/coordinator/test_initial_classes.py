@@ -160,8 +160,7 @@ def begun(federation: LocalFederation) -> tuple[LocalFederation, Task, dict[str,
     source = finished(federation)
     follower(federation, f"run:{source.run_id}@2", initial_prototypes=True)
     ann = federation.clients["ann"]
-    task = federation.task(ann)
-    _, blobs = ann.work(task, federation.fetch(ann, task))
+    task, _, blobs = federation.work(ann)
     (data,) = blobs.values()
     return federation, task, dict(from_bytes(data))
 

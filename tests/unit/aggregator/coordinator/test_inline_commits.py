@@ -11,9 +11,9 @@ import pytest
 
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, MalformedUpdate, StaleRound, UpdateConflict
-from fedplcc.shared.process.failpoints import install
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
-from fedplcc.shared.types import BlobRef, CommittedUpdate, Run, RunStatus, Task, TaskKind, Update
+from fedplcc.shared.types import CommittedUpdate, Run, RunStatus, Task, TaskKind, Update
+from tests.support.failpoints import hooked
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -41,13 +41,6 @@ def run(federation: LocalFederation) -> Run:
     return federation.coordinator.get_run(run.run_id)
 
 
-def work(federation: LocalFederation, client: NumpyClient) -> tuple[Task, Update, dict[BlobRef, bytes]]:
-    """The client's update for its present task, not yet sent."""
-    task = federation.task(client)
-    assert task.kind is TaskKind.TRAIN
-    return task, *client.work(task, federation.fetch(client, task))
-
-
 def commit(
     federation: LocalFederation, client: NumpyClient, task: Task, update: Update, *inline: bytes
 ) -> CommittedUpdate:
@@ -66,12 +59,12 @@ def files(federation: LocalFederation) -> set[str]:
 def test_an_inline_update_is_committed_and_stored_by_its_names(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     assert len(blobs) == 2
     answer = commit(federation, ann, task, update, *blobs.values())
     assert answer == CommittedUpdate(run.run_id, 1, tuple(blob.sha256 for blob in update.payload.blobs))
     for blob, data in blobs.items():
-        assert (federation.folder / "blobs" / blob.sha256[:2] / blob.sha256).read_bytes() == data
+        assert federation.path_of(blob).read_bytes() == data
         assert federation.store.has_stored("ann", blob.sha256)
     assert not any((federation.folder / "staging").iterdir())
     assert federation.metric("transfer_bytes_total", direction="received", kind="model") == sum(
@@ -96,7 +89,7 @@ def test_inline_and_uploaded_updates_end_in_the_same_bytes(tmp_path: Path) -> No
 def test_one_blob_may_be_uploaded_and_the_other_come_with_the_commit(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     (model, data), (_prototypes, vectors) = blobs.items()
     federation.upload(ann, task, {model: data})
     with pytest.raises(BlobNotFound):
@@ -108,7 +101,7 @@ def test_one_blob_may_be_uploaded_and_the_other_come_with_the_commit(
 def test_a_repeated_inline_commit_gets_the_first_answer(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     first = commit(federation, ann, task, update, *blobs.values())
     before, kept = federation.coordinator.get_run(run.run_id), files(federation)
     assert commit(federation, ann, task, replace(update, timings={"train_seconds": 9.0}), *blobs.values()) == first
@@ -123,7 +116,7 @@ def test_a_repeated_inline_commit_gets_the_first_answer(
 def test_another_inline_update_is_a_conflict_and_leaves_nothing(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     commit(federation, ann, task, update, *blobs.values())
     kept = files(federation)
     with pytest.raises(UpdateConflict):
@@ -134,7 +127,7 @@ def test_another_inline_update_is_a_conflict_and_leaves_nothing(
 def test_refused_inline_updates_leave_nothing_on_the_disk(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     (model, data), (_prototypes, vectors) = blobs.items()
     kept = files(federation)
     tensors = from_bytes(data).items()
@@ -190,13 +183,10 @@ def test_an_aggregator_without_a_limit_takes_no_inline_blob(folder: Path) -> Non
 
 
 def test_a_blob_is_durable_before_its_row_is_written(federation: LocalFederation, run: Run, ann: NumpyClient) -> None:
-    task, update, blobs = work(federation, ann)
+    task, update, blobs = federation.work(ann)
     passed: list[str] = []
-    install(passed.append)
-    try:
+    with hooked(passed.append):
         commit(federation, ann, task, update, *blobs.values())
-    finally:
-        install(None)
     row = passed.index("transition.update_committed.after")
     for step in ("blob.put.fsync.after", "blob.link.after", "blob.fsync_folder.after"):
         assert passed.count(step) == len(blobs), step

@@ -121,8 +121,7 @@ def test_an_update_has_no_more_samples_of_a_class_than_its_client_said(federatio
     run_id = begun(federation)
     federation.step(["ann"])
     eve = federation.clients["eve"]
-    task = federation.task(eve)
-    update, blobs = eve.work(task, federation.fetch(eve, task))
+    task, update, blobs = federation.work(eve)
     with pytest.raises(
         MalformedUpdate, match="12 samples of class 'b': the client said that it has 3 of them"
     ) as refused:

@@ -170,8 +170,7 @@ def test_a_round_without_models_moves_few_bytes_is_computed_again_and_is_found_w
     run = federation.run_to_end(created(federation, "fedproto", OWN, 4).run_id)
     federation.coordinator.garbage_collection.collect()
     for current in federation.coordinator.list_rounds(run.run_id, after=0):
-        whole = federation.store.find_round(run.run_id, current.number)
-        assert whole is not None
+        whole = federation.whole_round(run.run_id, current.number)
         sizes = [blob.size_bytes for update in whole.updates.values() for blob in update.payload.prototype_sets]
         assert json.loads(current.timings_json)["bytes_received"] == sum(sizes) > 0
     again = replay(folder, run.run_id, 4)

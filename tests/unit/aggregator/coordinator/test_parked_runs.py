@@ -153,8 +153,7 @@ class TestTheDoor:
         run = named(federation, "run")
         federation.step(["ann"])
         ann = federation.clients["ann"]
-        task = federation.task(ann)
-        update, blobs = ann.work(task, federation.fetch(ann, task))
+        task, update, blobs = federation.work(ann)
         wrong = {
             "losses": replace(update, losses={"ce": value}),
             "timings": replace(update, timings={"ce": value}),

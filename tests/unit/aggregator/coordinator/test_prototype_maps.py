@@ -154,8 +154,7 @@ def test_what_there_is_no_picture_of_is_a_sentence(federation: Looking) -> None:
 
 def test_prototypes_that_are_damaged_on_the_disk_are_told_and_not_drawn(federation: Looking, folder: Path) -> None:
     run = a_run(federation)
-    record = federation.store.find_round(run.run_id, 3)
-    assert record is not None
+    record = federation.whole_round(run.run_id, 3)
     blob = record.updates["ann"].payload.prototype_set(LOCAL_CLUSTER)
     assert blob is not None
     path = folder / "blobs" / blob.sha256[:2] / blob.sha256
@@ -270,8 +269,7 @@ def test_a_round_is_aligned_on_the_key_round_before_it(federation: Looking) -> N
     assert record is not None
 
     def stored(blob: BlobRef | None) -> PrototypeSet:
-        assert blob is not None
-        return prototypes_from_bytes((federation.folder / "blobs" / blob.sha256[:2] / blob.sha256).read_bytes())
+        return prototypes_from_bytes(federation.path_of(blob).read_bytes())
 
     sets = [(name, stored(record.updates[name].payload.prototype_set(LOCAL_CLUSTER))) for name in ("ann", "bob")]
     made = stored(record.prototypes)

@@ -501,8 +501,7 @@ def test_a_client_that_works_for_two_runs_at_once_can_break_neither(
     """Uploads are forgotten when any update of the client commits: here one of another run, at the worst moment."""
     run = until_round(federation, federation.create(), 1)
     ann = federation.clients["ann"]
-    task = federation.task(ann)
-    update, blobs = ann.work(task, federation.fetch(ann, task))
+    task, update, blobs = federation.work(ann)
     keep = BlobStore.keep
 
     def keep_too_late(store: BlobStore, client_id: str, kept: Iterable[BlobRef]) -> None:
@@ -565,7 +564,7 @@ def test_a_stored_blob_that_is_gone_is_told_to_who_asks_for_it(federation: Local
     assert run.model is not None
     ann = federation.clients["ann"]
     federation.task(ann)
-    (federation.folder / "blobs" / run.model.sha256[:2] / run.model.sha256).unlink()
+    federation.path_of(run.model).unlink()
     with pytest.raises(PayloadCorrupt):
         federation.coordinator.transfers.open_download("ann", ann.token, run.model.sha256)
     with pytest.raises(PayloadCorrupt):
@@ -582,8 +581,7 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
 
     def stopped_and_damaged(*_arguments: object) -> None:
         federation.coordinator.steer(run.run_id, StopRun())
-        assert run.model is not None
-        (federation.folder / "blobs" / run.model.sha256[:2] / run.model.sha256).unlink()
+        federation.path_of(run.model).unlink()
         raise PayloadCorrupt("a blob that the round needs is gone")
 
     monkeypatch.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", stopped_and_damaged)

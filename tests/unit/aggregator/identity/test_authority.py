@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -18,7 +19,7 @@ from fedplcc.shared.identity.certificates import (
 )
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Identity, Role
-from fedplcc.shared.process import failpoints
+from tests.support.failpoints import hooked, killed_at
 
 DAY = 86400.0
 
@@ -31,10 +32,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Died(BaseException):
-    """The process would end here."""
 
 
 def opened(folder: Path, clock: Clock) -> Authority:
@@ -152,31 +149,19 @@ def test_a_death_at_any_step_leaves_one_federation(tmp_path: Path) -> None:
         authority.finish_rotation()
         return authority.federation
 
-    passed: list[str] = []
-    failpoints.install(passed.append)
-    try:
-        story(make(tmp_path / "whole"), Clock())
-        assert len(passed) > 20
-        for place in range(len(passed)):
-            folder, clock, left = make(tmp_path / str(place)), Clock(), [place]
-
-            def die(_name: str, left: list[int] = left) -> None:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise Died
-
-            failpoints.install(die)
-            with pytest.raises(Died):
-                story(folder, clock)
-            failpoints.install(None)
-            kept = folder / FOLDER / AUTHORITY_FILE
-            before = json.loads(kept.read_text())["federation"] if kept.exists() else None
-            authority = opened(folder, clock)
-            assert before in (None, authority.federation)
-            check_chain(certified(authority), authority.roots_pem, clock.now)
-            check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
-    finally:
-        failpoints.install(None)
+    for at in itertools.count(1):
+        folder, clock = make(tmp_path / str(at)), Clock()
+        with killed_at(at) as passed:
+            story(folder, clock)
+        if len(passed) < at:
+            break
+        kept = folder / FOLDER / AUTHORITY_FILE
+        before = json.loads(kept.read_text())["federation"] if kept.exists() else None
+        authority = opened(folder, clock)
+        assert before in (None, authority.federation)
+        check_chain(certified(authority), authority.roots_pem, clock.now)
+        check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
+    assert at > 20
 
 
 def test_a_lost_file_is_told_and_no_other_federation_is_made(tmp_path: Path) -> None:
@@ -229,12 +214,8 @@ def test_a_disk_that_refuses_the_last_step_of_a_rotation_leaves_the_rest_for_lat
         if name == "identity.write.before":
             raise OSError(28, "No space left on device")
 
-    failpoints.install(refuse)
-    try:
-        with pytest.raises(StoreUnavailable):
-            authority.finish_rotation()
-    finally:
-        failpoints.install(None)
+    with hooked(refuse), pytest.raises(StoreUnavailable):
+        authority.finish_rotation()
     assert authority.renew_if_due()
     check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
     assert not authority.renew_if_due()

@@ -63,14 +63,14 @@ class Setup:
 
     def run(self, steps: Callable[[SignOns], Awaitable[_T]]) -> _T:
         async def within() -> _T:
-            current_principal.set(Principal(role=Role.GATEWAY, name="console"))
-            async with self.sign_ons() as sign_ons:
+            async with self.signing_on() as sign_ons:
                 return await steps(sign_ons)
 
         return asyncio.run(within())
 
     @asynccontextmanager
-    async def sign_ons(self) -> AsyncGenerator[SignOns, None]:
+    async def signing_on(self) -> AsyncGenerator[SignOns, None]:
+        current_principal.set(Principal(role=Role.GATEWAY, name="console"))
         asked = Provider(self.provider.issuer, CLIENT, "a secret", steady=self.steady)
         sign_ons = SignOns(asked, self.rules, self.keys, name="tests", steady=self.steady)
         try:
@@ -168,10 +168,9 @@ def test_tokens_that_are_signed_otherwise_are_refused(setup: Setup) -> None:
     setup.run(setup.sign_on)
 
 
-def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_within_a_minute(setup: Setup) -> None:
+async def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_within_a_minute(setup: Setup) -> None:
     older = setup.provider.keys[0]
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         await setup.sign_on(sign_ons)
         setup.provider.keys = [new_key("two")]
         await setup.sign_on(sign_ons)
@@ -189,8 +188,6 @@ def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_within_a_mi
         await setup.sign_on(sign_ons)
         assert setup.provider.asked["/keys"] == 3
 
-    setup.run(steps)
-
 
 def test_a_key_of_an_unknown_kind_beside_the_others_keeps_nobody_out(setup: Setup) -> None:
     of_one = setup.provider.keys[0].as_dict(private=False)
@@ -206,8 +203,8 @@ def test_a_key_of_an_unknown_kind_beside_the_others_keeps_nobody_out(setup: Setu
         setup.run(lambda sign_ons: sign_ons._provider.keys())
 
 
-def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) -> None:
-    async def steps(sign_ons: SignOns) -> None:
+async def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) -> None:
+    async with setup.signing_on() as sign_ons:
         begun, other = [await sign_ons.begin_in_browser(BACK, HERE) for _ in range(2)]
         code, state = setup.provider.code_for(begun.url)
         wrong = [(begun.handle, "state"), (other.handle, state), ("", state), ("x" * 1000, state)]
@@ -225,11 +222,9 @@ def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) ->
             await sign_ons.finish(other.handle, other_state, code)
         assert caught.value.metadata["check"] == "invalid_grant"
 
-    setup.run(steps)
 
-
-def test_a_code_is_good_only_with_its_verifier_and_in_time(setup: Setup) -> None:
-    async def steps(sign_ons: SignOns) -> None:
+async def test_a_code_is_good_only_with_its_verifier_and_in_time(setup: Setup) -> None:
+    async with setup.signing_on() as sign_ons:
         mine, theirs = [await sign_ons.begin_in_browser(BACK, HERE) for _ in range(2)]
         code, _ = setup.provider.code_for(theirs.url)
         _, state = setup.provider.code_for(mine.url)
@@ -243,11 +238,9 @@ def test_a_code_is_good_only_with_its_verifier_and_in_time(setup: Setup) -> None
             await sign_ons.finish(late.handle, state, code)
         assert caught.value.metadata["check"] == "state"
 
-    setup.run(steps)
 
-
-def test_sign_ons_that_nobody_ends_are_bounded_by_address(setup: Setup) -> None:
-    async def steps(sign_ons: SignOns) -> None:
+async def test_sign_ons_that_nobody_ends_are_bounded_by_address(setup: Setup) -> None:
+    async with setup.signing_on() as sign_ons:
         for _ in range(MOST_OF_AN_ADDRESS):
             await sign_ons.begin_in_browser(BACK, HERE)
         with pytest.raises(Overloaded):
@@ -261,13 +254,10 @@ def test_sign_ons_that_nobody_ends_are_bounded_by_address(setup: Setup) -> None:
         with pytest.raises(MalformedRequest):
             await sign_ons.begin_in_browser("http://fl.example.org/v1/sign-on/callback", HERE)
 
-    setup.run(steps)
 
-
-def test_a_terminal_waits_for_its_person(setup: Setup) -> None:
+async def test_a_terminal_waits_for_its_person(setup: Setup) -> None:
     setup.provider.claims = {"nonce": None}
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         begun = await sign_ons.begin_at_terminal(HERE)
         assert (begun.user_code, begun.interval_s) == ("WDJB-MJHT", 1.0)
         assert await sign_ons.poll(begun.handle) is None
@@ -284,8 +274,6 @@ def test_a_terminal_waits_for_its_person(setup: Setup) -> None:
         browser = await sign_ons.begin_in_browser(BACK, HERE)
         with pytest.raises(SignOnRefused):
             await sign_ons.poll(browser.handle)
-
-    setup.run(steps)
 
 
 def test_who_has_no_role_or_too_weak_a_sign_on_is_refused(setup: Setup) -> None:
@@ -305,16 +293,18 @@ def test_roles_that_could_not_change_are_refused(setup: Setup) -> None:
     del setup.provider.userinfo["roles"]
     setup.provider.claims = {"roles": ["operators"]}
     assert setup.refusal() == "role"
-    setup.provider.refreshes = True
 
-    async def steps(sign_ons: SignOns) -> None:
+
+async def test_roles_of_a_token_may_be_those_of_a_fresh_one(setup: Setup) -> None:
+    del setup.provider.userinfo["roles"]
+    setup.provider.claims = {"roles": ["operators"]}
+    setup.provider.refreshes = True
+    async with setup.signing_on() as sign_ons:
         _, text = await setup.sign_on(sign_ons)
         setup.provider.claims = {"roles": ["readers"]}
         setup.steady.now += CHECK_S
         await sign_ons.look()
         assert setup.keys.principal_of(text).scopes == {Scope.READ}
-
-    setup.run(steps)
 
 
 def test_userinfo_about_somebody_else_is_refused(setup: Setup) -> None:
@@ -322,11 +312,10 @@ def test_userinfo_about_somebody_else_is_refused(setup: Setup) -> None:
     assert setup.refusal() == "subject"
 
 
-def test_a_change_of_roles_acts_within_a_minute(setup: Setup) -> None:
+async def test_a_change_of_roles_acts_within_a_minute(setup: Setup) -> None:
     told: list[str] = []
     setup.keys.on_revoked(told.extend)
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         session, text = await setup.sign_on(sign_ons)
         setup.provider.userinfo["roles"] = ["readers"]
         setup.steady.now += CHECK_S
@@ -342,14 +331,12 @@ def test_a_change_of_roles_acts_within_a_minute(setup: Setup) -> None:
             setup.keys.principal_of(setup.keys.create("other", [Scope.READ])[1][:-8] + "00000000")
         assert type(caught.value) is KeyInvalid
         assert [method for _, method, _ in setup.records][:3] == ["SignOn", "ChangeSignOn", "EndSignOn"]
-
-    setup.run(steps)
     assert CHECK_S < GOOD_S < 60 - sign_ons_module.TICK_S
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_who_is_locked_at_the_provider_is_signed_off(setup: Setup, status: int) -> None:
-    async def steps(sign_ons: SignOns) -> None:
+async def test_who_is_locked_at_the_provider_is_signed_off(setup: Setup, status: int) -> None:
+    async with setup.signing_on() as sign_ons:
         _, text = await setup.sign_on(sign_ons)
         setup.provider.statuses["/userinfo"] = status
         setup.steady.now += CHECK_S
@@ -357,11 +344,9 @@ def test_who_is_locked_at_the_provider_is_signed_off(setup: Setup, status: int) 
         with pytest.raises(SignOnEnded, match="does not take the person's token"):
             setup.keys.principal_of(text)
 
-    setup.run(steps)
 
-
-def test_a_provider_that_is_away_for_long_ends_sessions_whether_anybody_looks_or_not(setup: Setup) -> None:
-    async def steps(sign_ons: SignOns) -> None:
+async def test_a_provider_that_is_away_for_long_ends_sessions_whether_anybody_looks_or_not(setup: Setup) -> None:
+    async with setup.signing_on() as sign_ons:
         (first, text), (_, other) = await setup.sign_on(sign_ons), await setup.sign_on(sign_ons)
         setup.provider.statuses["/userinfo"] = 503
         setup.steady.now += CHECK_S
@@ -378,28 +363,24 @@ def test_a_provider_that_is_away_for_long_ends_sessions_whether_anybody_looks_or
                 setup.keys.principal_of(each)
         assert setup.keys.find(first.key_id) is None
 
-    setup.run(steps)
-
 
 @pytest.mark.parametrize("status", [302, 404, 429])
-def test_a_provider_that_is_asked_too_often_signs_nobody_off(setup: Setup, status: int) -> None:
+async def test_a_provider_that_is_asked_too_often_signs_nobody_off(setup: Setup, status: int) -> None:
     setup.provider.refreshes, setup.provider.userinfo = True, {}
     setup.provider.claims = {"roles": ["operators"]}
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         _, text = await setup.sign_on(sign_ons)
         setup.provider.statuses["/token"] = status
         setup.steady.now += CHECK_S
         await sign_ons.look()
         setup.keys.principal_of(text)
 
-    setup.run(steps)
 
-
-def test_strangers_who_wait_at_the_provider_sign_nobody_off(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_who_wait_at_the_provider_sign_nobody_off(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(provider_module, "ANSWER_S", MINUTE_S)
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         _, text = await setup.sign_on(sign_ons)
         setup.provider.held["/device"] = asked = threading.Event()
         strangers = [asyncio.create_task(sign_ons.begin_at_terminal("198.51.100.1")) for _ in range(150)]
@@ -417,14 +398,11 @@ def test_strangers_who_wait_at_the_provider_sign_nobody_off(setup: Setup, monkey
             asked.set()
             await asyncio.gather(*strangers, return_exceptions=True)
 
-    setup.run(steps)
 
-
-def test_a_session_ends_with_the_token_and_goes_on_with_a_fresh_one(setup: Setup, store: SqlStore) -> None:
+async def test_a_session_ends_with_the_token_and_goes_on_with_a_fresh_one(setup: Setup, store: SqlStore) -> None:
     wall = Clock()
     keys = setup.keys = Keys(store, clock=wall, steady=setup.steady)
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         sign_ons._clock = wall
         setup.provider.claims = {"iat": int(wall.now), "exp": int(wall.now) + 60}
         _, text = await setup.sign_on(sign_ons)
@@ -442,11 +420,9 @@ def test_a_session_ends_with_the_token_and_goes_on_with_a_fresh_one(setup: Setup
         keys.principal_of(lasting)
         assert [form["grant_type"] for form in setup.provider.forms[2:]] == ["refresh_token"]
 
-    setup.run(steps)
 
-
-def test_a_person_signs_off_and_the_owner_revokes(setup: Setup) -> None:
-    async def steps(sign_ons: SignOns) -> None:
+async def test_a_person_signs_off_and_the_owner_revokes(setup: Setup) -> None:
+    async with setup.signing_on() as sign_ons:
         session, text = await setup.sign_on(sign_ons)
         assert [key.label for key in setup.keys.list()] == [ADA]
         setup.keys.revoke(session.key_id)
@@ -458,14 +434,11 @@ def test_a_person_signs_off_and_the_owner_revokes(setup: Setup) -> None:
         with pytest.raises(FailedPrecondition):
             setup.keys.create_console_code(replace(current_principal.get(), person=ADA))
 
-    setup.run(steps)
 
-
-def test_sessions_of_people_are_bounded(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sessions_of_people_are_bounded(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "MOST_OF_A_PERSON", 2)
     monkeypatch.setattr(keys_module, "MOST_PEOPLE", 2)
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         opened = []
         for name in ("Ada", "Ada Lovelace", "Countess of Lovelace"):
             setup.provider.userinfo["name"] = name
@@ -476,8 +449,6 @@ def test_sessions_of_people_are_bounded(setup: Setup, monkeypatch: pytest.Monkey
         setup.provider.userinfo["sub"] = "another"
         with pytest.raises(ResourceExhausted):
             await setup.sign_on(sign_ons)
-
-    setup.run(steps)
 
 
 @pytest.mark.parametrize(
@@ -497,14 +468,11 @@ def test_a_provider_that_is_not_the_owners_is_not_asked(setup: Setup, differs: d
     assert set(setup.provider.asked) == {"/.well-known/openid-configuration"}
 
 
-def test_an_absent_provider_is_asked_once_for_all(setup: Setup) -> None:
+async def test_an_absent_provider_is_asked_once_for_all(setup: Setup) -> None:
     setup.provider.statuses["/.well-known/openid-configuration"] = 500
-
-    async def steps(sign_ons: SignOns) -> None:
+    async with setup.signing_on() as sign_ons:
         found = await asyncio.gather(*(sign_ons.begin_in_browser(BACK, HERE) for _ in range(8)), return_exceptions=True)
         assert {type(each) for each in found} == {SignOnUnavailable}
-
-    setup.run(steps)
     assert setup.provider.asked["/.well-known/openid-configuration"] == 1
 
 

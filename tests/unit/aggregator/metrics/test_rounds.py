@@ -370,8 +370,7 @@ def test_a_round_that_damage_parks_is_interrupted(federation: LocalFederation, m
     run = round_of(federation, federation.create(run=ROUNDS), 1)
 
     def corrupt(*_arguments: object) -> None:
-        assert run.model is not None
-        (federation.folder / "blobs" / run.model.sha256[:2] / run.model.sha256).unlink()
+        federation.path_of(run.model).unlink()
         raise PayloadCorrupt("the disk has changed a model")
 
     with monkeypatch.context() as patched:

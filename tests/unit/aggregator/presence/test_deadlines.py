@@ -527,8 +527,7 @@ def test_two_clients_that_were_asked_for_the_first_model_give_one(federation: Lo
     update, blobs = federation.clients["bob"].work(task, None)
     with pytest.raises(StaleRound):
         federation.submit(federation.clients["bob"], task, update, blobs)
-    first = federation.store.find_round(scene.run_id, 0)
-    assert first is not None
+    first = federation.whole_round(scene.run_id, 0)
     assert (set(first.updates), first.dropped) == ({"ann"}, {})
 
 

@@ -199,15 +199,12 @@ def _pair(held: Held) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("kind", STRANGERS)
-def test_no_handler_of_any_rpc_is_entered_with_such_a_certificate(authority: TestAuthority, kind: str) -> None:
-    async def knock() -> None:
-        async with serving(authority) as served:
-            found = await reasons(served, list(METHODS), STRANGERS[kind](authority))
-            assert set(found.values()) == {"AGGREGATOR_UNAVAILABLE"}
-            assert len(found) == sum(len(service.methods) for service in SERVICES) >= 35
-            assert served.entered == []
-
-    asyncio.run(knock())
+async def test_no_handler_of_any_rpc_is_entered_with_such_a_certificate(authority: TestAuthority, kind: str) -> None:
+    async with serving(authority) as served:
+        found = await reasons(served, list(METHODS), STRANGERS[kind](authority))
+        assert set(found.values()) == {"AGGREGATOR_UNAVAILABLE"}
+        assert len(found) == sum(len(service.methods) for service in SERVICES) >= 35
+        assert served.entered == []
 
 
 def test_the_line_of_a_call_says_who_made_it(authority: TestAuthority) -> None:
@@ -229,34 +226,26 @@ def test_the_line_of_a_call_says_who_made_it(authority: TestAuthority) -> None:
     assert "good" not in lines.stream.getvalue()
 
 
-def test_every_rpc_of_a_client_is_for_clients(authority: TestAuthority) -> None:
-    async def call_all() -> None:
-        async with serving(authority) as served:
-            ann, gateway = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.GATEWAY, "gate")
-            assert set((await reasons(served, ROUND, ann)).values()) == {"OK"}
-            assert {name for name, _ in served.entered} == {path.rpartition("/")[2] for path in ROUND}
-            assert {(who.role, who.name, who.address) for _, who in served.entered} == {
-                (Role.CLIENT, "ann", "127.0.0.1")
-            }
-            served.entered.clear()
-            for held in (gateway, authority.issue(Role.MONITOR, "m"), authority.server):
-                assert set((await reasons(served, ROUND, held)).values()) == {"ROLE_FORBIDDEN"}
-            assert served.entered == []
-
-    asyncio.run(call_all())
+async def test_every_rpc_of_a_client_is_for_clients(authority: TestAuthority) -> None:
+    async with serving(authority) as served:
+        ann, gateway = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.GATEWAY, "gate")
+        assert set((await reasons(served, ROUND, ann)).values()) == {"OK"}
+        assert {name for name, _ in served.entered} == {path.rpartition("/")[2] for path in ROUND}
+        assert {(who.role, who.name, who.address) for _, who in served.entered} == {(Role.CLIENT, "ann", "127.0.0.1")}
+        served.entered.clear()
+        for held in (gateway, authority.issue(Role.MONITOR, "m"), authority.server):
+            assert set((await reasons(served, ROUND, held)).values()) == {"ROLE_FORBIDDEN"}
+        assert served.entered == []
 
 
-def test_a_client_makes_no_call_of_gateways_but_those_about_itself(authority: TestAuthority) -> None:
-    async def call_all() -> None:
-        async with serving(authority) as served:
-            served.keys.scopes["all"] = frozenset({Scope.ADMIN})
-            found = await reasons(served, RUN + ADMIN, authority.issue(Role.CLIENT, "ann"), key="all")
-            about_itself = {path for path in ADMIN if Role.CLIENT in roles_of(path)}
-            assert len(about_itself) == 2
-            assert {path for path, reason in found.items() if reason == "OK"} == about_itself
-            assert {reason for path, reason in found.items() if path not in about_itself} == {"ROLE_FORBIDDEN"}
-
-    asyncio.run(call_all())
+async def test_a_client_makes_no_call_of_gateways_but_those_about_itself(authority: TestAuthority) -> None:
+    async with serving(authority) as served:
+        served.keys.scopes["all"] = frozenset({Scope.ADMIN})
+        found = await reasons(served, RUN + ADMIN, authority.issue(Role.CLIENT, "ann"), key="all")
+        about_itself = {path for path in ADMIN if Role.CLIENT in roles_of(path)}
+        assert len(about_itself) == 2
+        assert {path for path, reason in found.items() if reason == "OK"} == about_itself
+        assert {reason for path, reason in found.items() if path not in about_itself} == {"ROLE_FORBIDDEN"}
 
 
 def test_a_certificate_and_a_key_have_their_own_rates_of_calls(authority: TestAuthority) -> None:
@@ -290,17 +279,14 @@ def test_a_certificate_and_a_key_have_their_own_rates_of_calls(authority: TestAu
     asyncio.run(call())
 
 
-def test_a_revoked_certificate_is_refused_by_every_rpc(authority: TestAuthority) -> None:
-    async def call_all() -> None:
-        async with serving(authority) as served:
-            for role in (Role.CLIENT, Role.GATEWAY):
-                held = authority.issue(role, "gone")
-                authority.revoked.add(serial(held))
-                assert set((await reasons(served, list(METHODS), held)).values()) == {"CERTIFICATE_REVOKED"}
-            assert served.entered == []
-            assert {(who.name, reason) for who, _, reason in served.refused} == {("gone", "CERTIFICATE_REVOKED")}
-
-    asyncio.run(call_all())
+async def test_a_revoked_certificate_is_refused_by_every_rpc(authority: TestAuthority) -> None:
+    async with serving(authority) as served:
+        for role in (Role.CLIENT, Role.GATEWAY):
+            held = authority.issue(role, "gone")
+            authority.revoked.add(serial(held))
+            assert set((await reasons(served, list(METHODS), held)).values()) == {"CERTIFICATE_REVOKED"}
+        assert served.entered == []
+        assert {(who.name, reason) for who, _, reason in served.refused} == {("gone", "CERTIFICATE_REVOKED")}
 
 
 def serial(held: Held) -> str:
@@ -308,27 +294,26 @@ def serial(held: Held) -> str:
 
 
 @pytest.mark.parametrize("held_scope", [None, "wrong", *Scope])
-def test_a_gateway_can_do_what_the_key_that_it_passes_on_can(authority: TestAuthority, held_scope: str | None) -> None:
-    async def call_all() -> None:
-        async with serving(authority) as served:
-            gateway = authority.issue(Role.GATEWAY, "gate")
-            scopes = frozenset() if held_scope in (None, "wrong") else frozenset({Scope(held_scope)})
-            served.keys.scopes["key"] = scopes
-            key = {None: "", "wrong": "other"}.get(held_scope, "key")
-            found = await reasons(served, RUN + ADMIN, gateway, key=key)
-            for path, reason in found.items():
-                wanted = SCOPE_OF_CALL.get(path)
-                if held_scope == "wrong":
-                    expected = "KEY_INVALID"
-                elif wanted is None:
-                    expected = "OK"
-                elif held_scope is None:
-                    expected = "KEY_INVALID"
-                else:
-                    expected = "OK" if includes(scopes, wanted) else "SCOPE_MISSING"
-                assert reason == expected, path
-
-    asyncio.run(call_all())
+async def test_a_gateway_can_do_what_the_key_that_it_passes_on_can(
+    authority: TestAuthority, held_scope: str | None
+) -> None:
+    async with serving(authority) as served:
+        gateway = authority.issue(Role.GATEWAY, "gate")
+        scopes = frozenset() if held_scope in (None, "wrong") else frozenset({Scope(held_scope)})
+        served.keys.scopes["key"] = scopes
+        key = {None: "", "wrong": "other"}.get(held_scope, "key")
+        found = await reasons(served, RUN + ADMIN, gateway, key=key)
+        for path, reason in found.items():
+            wanted = SCOPE_OF_CALL.get(path)
+            if held_scope == "wrong":
+                expected = "KEY_INVALID"
+            elif wanted is None:
+                expected = "OK"
+            elif held_scope is None:
+                expected = "KEY_INVALID"
+            else:
+                expected = "OK" if includes(scopes, wanted) else "SCOPE_MISSING"
+            assert reason == expected, path
 
 
 async def refusals_of_late_requests(
@@ -361,72 +346,61 @@ async def refusals_of_late_requests(
         return await asyncio.gather(*calls)
 
 
-def test_who_is_revoked_before_its_request_is_read_is_refused(authority: TestAuthority) -> None:
-    async def wait() -> None:
-        async with serving(authority) as served:
-            ann, gateway = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.GATEWAY, "gate")
-            served.keys.scopes["all"] = frozenset({Scope.ADMIN})
-            join, create = "/fedplcc.v1.RoundService/Join", "/fedplcc.v1.RunService/CreateRun"
-            found = await refusals_of_late_requests(served, ann, "", join, lambda: authority.revoked.add(serial(ann)))
-            assert set(found) == {"CERTIFICATE_REVOKED"}
-            found = await refusals_of_late_requests(served, gateway, "all", create, served.keys.scopes.clear)
-            assert set(found) == {"KEY_INVALID"}
-            assert served.entered == []
-            served.keys.scopes["all"] = frozenset({Scope.ADMIN})
-            assert set(await refusals_of_late_requests(served, gateway, "all", create, lambda: None)) == {"OK"}
-
-    asyncio.run(wait())
+async def test_who_is_revoked_before_its_request_is_read_is_refused(authority: TestAuthority) -> None:
+    async with serving(authority) as served:
+        ann, gateway = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.GATEWAY, "gate")
+        served.keys.scopes["all"] = frozenset({Scope.ADMIN})
+        join, create = "/fedplcc.v1.RoundService/Join", "/fedplcc.v1.RunService/CreateRun"
+        found = await refusals_of_late_requests(served, ann, "", join, lambda: authority.revoked.add(serial(ann)))
+        assert set(found) == {"CERTIFICATE_REVOKED"}
+        found = await refusals_of_late_requests(served, gateway, "all", create, served.keys.scopes.clear)
+        assert set(found) == {"KEY_INVALID"}
+        assert served.entered == []
+        served.keys.scopes["all"] = frozenset({Scope.ADMIN})
+        assert set(await refusals_of_late_requests(served, gateway, "all", create, lambda: None)) == {"OK"}
 
 
 @pytest.mark.parametrize("fate", ["expired", "revoked"])
-def test_a_key_that_has_ended_opens_no_rpc(authority: TestAuthority, folder: Path, fate: str) -> None:
-    async def call_all() -> None:
-        now = time.time()
-        with closing(SqlStore.in_folder(folder)) as store:
-            keys = KeptKeys(store, clock=lambda: now)
-            key, text = keys.create("all", [Scope.ADMIN, Scope.METRICS], 3600.0)
-            async with serving(authority, keys) as served:
-                gateway = authority.issue(Role.GATEWAY, "gate")
-                assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"OK"}
-                served.entered.clear()
-                if fate == "revoked":
-                    await asyncio.to_thread(keys.revoke, key.key_id)
-                else:
-                    now += 3601.0
-                assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"KEY_INVALID"}
-                assert served.entered == []
-
-    asyncio.run(call_all())
+async def test_a_key_that_has_ended_opens_no_rpc(authority: TestAuthority, folder: Path, fate: str) -> None:
+    now = time.time()
+    with closing(SqlStore.in_folder(folder)) as store:
+        keys = KeptKeys(store, clock=lambda: now)
+        key, text = keys.create("all", [Scope.ADMIN, Scope.METRICS], 3600.0)
+        async with serving(authority, keys) as served:
+            gateway = authority.issue(Role.GATEWAY, "gate")
+            assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"OK"}
+            served.entered.clear()
+            if fate == "revoked":
+                await asyncio.to_thread(keys.revoke, key.key_id)
+            else:
+                now += 3601.0
+            assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"KEY_INVALID"}
+            assert served.entered == []
 
 
 def test_the_services_here_are_all_that_demand_certificates() -> None:
     assert {service.full_name for service in SERVICES} == set(ROLES_OF_SERVICE)
 
 
-def test_every_rpc_of_a_client_compares_the_client_that_it_names(authority: TestAuthority) -> None:
-    async def call_all() -> None:
-        service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
-        server = RpcServer("127.0.0.1", 0, tls=authority.server_tls(), callers=Callers(authority.certificates))
-        # It has nothing to work with: a handler that did not compare first would crash.
-        nothing: Any = None
-        servicer = RoundServicer(nothing, nothing, 1.0)
-        server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, servicer, service)
-        port = await server.start()
-        try:
-            for method in service.methods:
-                request: Any = GetMessageClass(method.input_type)()
-                named = request if "client_id" in method.input_type.fields_by_name else request.header
-                named.client_id = "bob"
-                async with open_aio_channel(
-                    f"127.0.0.1:{port}", tls=authority.issue(Role.CLIENT, "ann").tls
-                ) as channel:
-                    path = f"/{service.full_name}/{method.name}"
-                    with pytest.raises(errors.IdentityMismatch, match="bob"), translated():
-                        await drain(channel, path, request=request.SerializeToString())
-        finally:
-            await server.stop(0)
-
-    asyncio.run(call_all())
+async def test_every_rpc_of_a_client_compares_the_client_that_it_names(authority: TestAuthority) -> None:
+    service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
+    server = RpcServer("127.0.0.1", 0, tls=authority.server_tls(), callers=Callers(authority.certificates))
+    # It has nothing to work with: a handler that did not compare first would crash.
+    nothing: Any = None
+    servicer = RoundServicer(nothing, nothing, 1.0)
+    server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, servicer, service)
+    port = await server.start()
+    try:
+        for method in service.methods:
+            request: Any = GetMessageClass(method.input_type)()
+            named = request if "client_id" in method.input_type.fields_by_name else request.header
+            named.client_id = "bob"
+            async with open_aio_channel(f"127.0.0.1:{port}", tls=authority.issue(Role.CLIENT, "ann").tls) as channel:
+                path = f"/{service.full_name}/{method.name}"
+                with pytest.raises(errors.IdentityMismatch, match="bob"), translated():
+                    await drain(channel, path, request=request.SerializeToString())
+    finally:
+        await server.stop(0)
 
 
 STREAMS = [path for path in ROUND if METHODS[path].client_streaming or METHODS[path].server_streaming]
@@ -448,96 +422,83 @@ async def open_streams(served: Served, held: Held) -> AsyncIterator[list[asyncio
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_a_revocation_ends_every_open_stream_of_its_holder_and_no_other(authority: TestAuthority) -> None:
-    async def revoke() -> None:
-        async with serving(authority) as served:
-            ann, bob = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.CLIENT, "bob")
-            async with open_streams(served, ann) as anns, open_streams(served, bob) as bobs:
-                assert len(anns) >= 4
-                authority.revoked.add(serial(ann))
-                await asyncio.to_thread(served.callers.look_again, [serial(ann)])
-                ended = await asyncio.wait_for(asyncio.gather(*anns, return_exceptions=True), WAIT_S)
-                assert [type(error) for error in ended] == [errors.CertificateRevoked] * len(anns)
-                assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_REVOKED"
-                assert not any(task.done() for task in bobs)
-
-    asyncio.run(revoke())
+async def test_a_revocation_ends_every_open_stream_of_its_holder_and_no_other(authority: TestAuthority) -> None:
+    async with serving(authority) as served:
+        ann, bob = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.CLIENT, "bob")
+        async with open_streams(served, ann) as anns, open_streams(served, bob) as bobs:
+            assert len(anns) >= 4
+            authority.revoked.add(serial(ann))
+            await asyncio.to_thread(served.callers.look_again, [serial(ann)])
+            ended = await asyncio.wait_for(asyncio.gather(*anns, return_exceptions=True), WAIT_S)
+            assert [type(error) for error in ended] == [errors.CertificateRevoked] * len(anns)
+            assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_REVOKED"
+            assert not any(task.done() for task in bobs)
 
 
-def test_the_end_of_a_certificate_ends_its_streams(authority: TestAuthority) -> None:
-    async def wait_too_long() -> None:
-        async with serving(authority) as served:
-            ann, bob = authority.issue(Role.CLIENT, "ann", valid_s=3600.0), authority.issue(Role.CLIENT, "bob")
-            async with open_streams(served, ann) as anns, open_streams(served, bob) as bobs:
-                served.now = 4000.0
-                ended = await asyncio.wait_for(asyncio.gather(*anns, return_exceptions=True), WAIT_S)
-                assert [type(error) for error in ended] == [errors.CertificateExpired] * len(anns)
-                assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_EXPIRED"
-                assert not any(task.done() for task in bobs)
-
-    asyncio.run(wait_too_long())
+async def test_the_end_of_a_certificate_ends_its_streams(authority: TestAuthority) -> None:
+    async with serving(authority) as served:
+        ann, bob = authority.issue(Role.CLIENT, "ann", valid_s=3600.0), authority.issue(Role.CLIENT, "bob")
+        async with open_streams(served, ann) as anns, open_streams(served, bob) as bobs:
+            served.now = 4000.0
+            ended = await asyncio.wait_for(asyncio.gather(*anns, return_exceptions=True), WAIT_S)
+            assert [type(error) for error in ended] == [errors.CertificateExpired] * len(anns)
+            assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_EXPIRED"
+            assert not any(task.done() for task in bobs)
 
 
-def test_a_stream_outlives_its_certificate_where_its_caller_has_shown_a_newer_one(authority: TestAuthority) -> None:
-    async def renew() -> None:
-        async with serving(authority) as served:
-            ann, newer = (authority.issue(Role.CLIENT, "ann", valid_s=valid_s) for valid_s in (3600.0, 7200.0))
-            async with open_streams(served, ann) as anns:
-                served.recorders["RoundService"].is_open = False
-                assert await reason_of(served, ROUND[0], newer) == "OK"
-                served.now = 4000.0
-                assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_EXPIRED"
-                served.callers.look_again()
-                await asyncio.sleep(0)
-                assert await reason_of(served, ROUND[0], newer) == "OK"
-                assert not any(task.done() for task in anns)
-
-    asyncio.run(renew())
+async def test_a_stream_outlives_its_certificate_where_its_caller_has_shown_a_newer_one(
+    authority: TestAuthority,
+) -> None:
+    async with serving(authority) as served:
+        ann, newer = (authority.issue(Role.CLIENT, "ann", valid_s=valid_s) for valid_s in (3600.0, 7200.0))
+        async with open_streams(served, ann) as anns:
+            served.recorders["RoundService"].is_open = False
+            assert await reason_of(served, ROUND[0], newer) == "OK"
+            served.now = 4000.0
+            assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_EXPIRED"
+            served.callers.look_again()
+            await asyncio.sleep(0)
+            assert await reason_of(served, ROUND[0], newer) == "OK"
+            assert not any(task.done() for task in anns)
 
 
 @pytest.mark.parametrize(("left", "refusal"), [(None, errors.KeyInvalid), (Scope.METRICS, errors.ScopeMissing)])
-def test_the_end_of_a_key_or_of_its_scope_ends_the_streams_that_it_opened(
+async def test_the_end_of_a_key_or_of_its_scope_ends_the_streams_that_it_opened(
     authority: TestAuthority, left: Scope | None, refusal: type[errors.FedplccError]
 ) -> None:
-    async def revoke() -> None:
-        async with serving(authority) as served:
-            gateway, recorder = authority.issue(Role.GATEWAY, "gate"), served.recorders["RunService"]
-            served.keys.scopes["key"] = frozenset({Scope.READ})
-            recorder.is_open = True
-            task = asyncio.create_task(served.call("/fedplcc.v1.RunService/WatchRun", gateway, key="key"))
-            await asyncio.wait_for(recorder.begun.acquire(), WAIT_S)
-            del served.keys.scopes["key"]
-            if left is not None:
-                served.keys.scopes["key"] = frozenset({left})
-            served.callers.look_again()
-            with pytest.raises(refusal):
-                await asyncio.wait_for(task, WAIT_S)
-
-    asyncio.run(revoke())
+    async with serving(authority) as served:
+        gateway, recorder = authority.issue(Role.GATEWAY, "gate"), served.recorders["RunService"]
+        served.keys.scopes["key"] = frozenset({Scope.READ})
+        recorder.is_open = True
+        task = asyncio.create_task(served.call("/fedplcc.v1.RunService/WatchRun", gateway, key="key"))
+        await asyncio.wait_for(recorder.begun.acquire(), WAIT_S)
+        del served.keys.scopes["key"]
+        if left is not None:
+            served.keys.scopes["key"] = frozenset({left})
+        served.callers.look_again()
+        with pytest.raises(refusal):
+            await asyncio.wait_for(task, WAIT_S)
 
 
-def test_a_renewed_certificate_and_another_root_need_no_restart() -> None:
+async def test_a_renewed_certificate_and_another_root_need_no_restart() -> None:
     authority, later = TestAuthority(), TestAuthority("fedcba9876543210")
 
-    async def rotate() -> None:
-        async with serving(authority) as served:
-            ann = authority.issue(Role.CLIENT, "ann")
-            newer = later.issue(Role.CLIENT, "ann")
-            assert await reason_of(served, ROUND[0], newer) == "AGGREGATOR_UNAVAILABLE"
-            first = authority.roots_pem
-            authority.roots_pem += later.roots_pem
-            authority.server = later.server
-            assert await reason_of(served, ROUND[0], newer) == "OK"
-            assert await reason_of(served, ROUND[0], ann) == "AGGREGATOR_UNAVAILABLE", "it does not know the newer root"
-            assert await reason_of(served, ROUND[0], Held(*_pair(ann), authority.roots_pem)) == "OK"
-            async with open_aio_channel(
-                f"127.0.0.1:{served.port}", tls=Held(*_pair(ann), authority.roots_pem).tls
-            ) as channel:
+    async with serving(authority) as served:
+        ann = authority.issue(Role.CLIENT, "ann")
+        newer = later.issue(Role.CLIENT, "ann")
+        assert await reason_of(served, ROUND[0], newer) == "AGGREGATOR_UNAVAILABLE"
+        first = authority.roots_pem
+        authority.roots_pem += later.roots_pem
+        authority.server = later.server
+        assert await reason_of(served, ROUND[0], newer) == "OK"
+        assert await reason_of(served, ROUND[0], ann) == "AGGREGATOR_UNAVAILABLE", "it does not know the newer root"
+        assert await reason_of(served, ROUND[0], Held(*_pair(ann), authority.roots_pem)) == "OK"
+        async with open_aio_channel(
+            f"127.0.0.1:{served.port}", tls=Held(*_pair(ann), authority.roots_pem).tls
+        ) as channel:
+            await drain(channel, ROUND[0])
+            authority.roots_pem = authority.roots_pem.removeprefix(first)
+            served.callers.look_again()
+            await asyncio.sleep(0)
+            with pytest.raises(errors.Unauthenticated), translated():
                 await drain(channel, ROUND[0])
-                authority.roots_pem = authority.roots_pem.removeprefix(first)
-                served.callers.look_again()
-                await asyncio.sleep(0)
-                with pytest.raises(errors.Unauthenticated), translated():
-                    await drain(channel, ROUND[0])
-
-    asyncio.run(rotate())

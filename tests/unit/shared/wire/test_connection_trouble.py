@@ -70,12 +70,9 @@ async def cause(address: str, held: Held | None, *, now: float | None = None) ->
     return await asyncio.to_thread(sentence, address, held, now=now)
 
 
-def test_where_tls_works_there_is_no_cause(authority: TestAuthority, ann: Held) -> None:
-    async def look() -> None:
-        async with serving(authority) as address:
-            assert await cause(address, ann) is None
-
-    asyncio.run(look())
+async def test_where_tls_works_there_is_no_cause(authority: TestAuthority, ann: Held) -> None:
+    async with serving(authority) as address:
+        assert await cause(address, ann) is None
 
 
 def test_nobody_at_the_address_is_no_trouble_of_tls(ann: Held) -> None:
@@ -95,64 +92,46 @@ def test_a_certificate_that_begins_later_is_a_matter_of_the_clock(authority: Tes
     assert "set the clock" in found
 
 
-def test_another_issuer_is_named(authority: TestAuthority, ann: Held) -> None:
-    async def look() -> None:
-        async with serving(TestAuthority("fabababababababa")) as address:
-            found = await cause(address, ann)
-            assert found is not None
-            assert found.startswith("TLS is intercepted by CN=")
-            assert f"ask for an exception for {address}" in found
-
-    asyncio.run(look())
+async def test_another_issuer_is_named(authority: TestAuthority, ann: Held) -> None:
+    async with serving(TestAuthority("fabababababababa")) as address:
+        found = await cause(address, ann)
+        assert found is not None
+        assert found.startswith("TLS is intercepted by CN=")
+        assert f"ask for an exception for {address}" in found
 
 
-def test_an_aggregator_that_speaks_plain_text_is_said(ann: Held) -> None:
-    async def look() -> None:
-        async with serving(None) as address:
-            assert "speaks no TLS" in (await cause(address, ann) or "")
-
-    asyncio.run(look())
+async def test_an_aggregator_that_speaks_plain_text_is_said(ann: Held) -> None:
+    async with serving(None) as address:
+        assert "speaks no TLS" in (await cause(address, ann) or "")
 
 
-def test_a_certificate_of_another_federation_is_what_the_aggregator_refuses(authority: TestAuthority) -> None:
+async def test_a_certificate_of_another_federation_is_what_the_aggregator_refuses(authority: TestAuthority) -> None:
     stranger = TestAuthority("fabababababababa").issue(Role.CLIENT, "ann")
     held = Held(stranger.key_pem, stranger.chain_pem, authority.roots_pem)
 
-    async def look() -> None:
-        async with serving(authority) as address:
-            assert "another federation issued it" in (await cause(address, held) or "")
-
-    asyncio.run(look())
+    async with serving(authority) as address:
+        assert "another federation issued it" in (await cause(address, held) or "")
 
 
-def test_a_root_that_the_aggregator_dropped_is_said(authority: TestAuthority, ann: Held) -> None:
+async def test_a_root_that_the_aggregator_dropped_is_said(authority: TestAuthority, ann: Held) -> None:
     later = TestAuthority("fabababababababa")
     held = Held(ann.key_pem, ann.chain_pem, authority.roots_pem + later.roots_pem)
 
-    async def look() -> None:
-        async with serving(later) as address:
-            assert "dropped the root" in (await cause(address, held) or "")
-
-    asyncio.run(look())
+    async with serving(later) as address:
+        assert "dropped the root" in (await cause(address, held) or "")
 
 
-def test_a_wrong_clock_is_found_by_the_enrolment_port(authority: TestAuthority, ann: Held) -> None:
-    async def look() -> None:
-        async with serving(authority, demands_client=False) as enrolment:
-            found = await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment))
-            assert found == "the clock here is 5.0 h behind the aggregator's; set it"
-            now = time.time() + AHEAD_S
-            assert await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment), now=now) is None
-
-    asyncio.run(look())
+async def test_a_wrong_clock_is_found_by_the_enrolment_port(authority: TestAuthority, ann: Held) -> None:
+    async with serving(authority, demands_client=False) as enrolment:
+        found = await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment))
+        assert found == "the clock here is 5.0 h behind the aggregator's; set it"
+        now = time.time() + AHEAD_S
+        assert await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment), now=now) is None
 
 
-def test_an_enrolment_port_of_somebody_else_tells_no_time(ann: Held) -> None:
-    async def look() -> None:
-        async with serving(TestAuthority("fabababababababa"), demands_client=False) as enrolment:
-            assert await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment)) is None
-
-    asyncio.run(look())
+async def test_an_enrolment_port_of_somebody_else_tells_no_time(ann: Held) -> None:
+    async with serving(TestAuthority("fabababababababa"), demands_client=False) as enrolment:
+        assert await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment)) is None
 
 
 @contextlib.contextmanager
@@ -246,20 +225,14 @@ def test_the_gateways_port_over_tls_is_named(authority: TestAuthority, ann: Held
         assert "the gateway's port" in (sentence(address, ann) or "")
 
 
-def test_an_aggregator_in_plain_text_is_no_web_server() -> None:
-    async def look() -> None:
-        async with serving(None) as address:
-            assert await cause(address, None) is None
-
-    asyncio.run(look())
+async def test_an_aggregator_in_plain_text_is_no_web_server() -> None:
+    async with serving(None) as address:
+        assert await cause(address, None) is None
 
 
-def test_plain_text_to_an_aggregator_with_tls_is_said(authority: TestAuthority) -> None:
-    async def look() -> None:
-        async with serving(authority) as address:
-            assert "speaks TLS, and this process was started with --insecure" in (await cause(address, None) or "")
-
-    asyncio.run(look())
+async def test_plain_text_to_an_aggregator_with_tls_is_said(authority: TestAuthority) -> None:
+    async with serving(authority) as address:
+        assert "speaks TLS, and this process was started with --insecure" in (await cause(address, None) or "")
 
 
 @pytest.mark.parametrize("tls", [False, True])

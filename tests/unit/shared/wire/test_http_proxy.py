@@ -69,40 +69,31 @@ async def ask_time(address: str, authority: TestAuthority, http_proxy: str) -> f
             return float((await stub.GetTime(enrol_service_pb2.GetTimeRequest(), timeout=20)).time)
 
 
-def test_a_call_with_a_certificate_goes_through_the_proxy() -> None:
-    async def call() -> None:
-        authority = TestAuthority()
-        async with serving(authority) as address, proxy() as (http_proxy, asked):
-            assert await ask_time(address, authority, http_proxy) > 0
-            assert asked == [address]
-
-    asyncio.run(call())
+async def test_a_call_with_a_certificate_goes_through_the_proxy() -> None:
+    authority = TestAuthority()
+    async with serving(authority) as address, proxy() as (http_proxy, asked):
+        assert await ask_time(address, authority, http_proxy) > 0
+        assert asked == [address]
 
 
-def test_a_proxy_that_refuses_is_named() -> None:
-    async def call() -> None:
-        authority = TestAuthority()
-        held = authority.issue(Role.CLIENT, "ann")
-        async with serving(authority) as address, proxy("403 Forbidden") as (http_proxy, _):
-            with pytest.raises(errors.AggregatorUnavailable):
-                await ask_time(address, authority, http_proxy)
-            found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
-            assert found is not None
-            assert found.detail == f"the HTTP proxy {http_proxy} opens no tunnel to {address}: 'HTTP/1.1 403 Forbidden'"
-
-    asyncio.run(call())
+async def test_a_proxy_that_refuses_is_named() -> None:
+    authority = TestAuthority()
+    held = authority.issue(Role.CLIENT, "ann")
+    async with serving(authority) as address, proxy("403 Forbidden") as (http_proxy, _):
+        with pytest.raises(errors.AggregatorUnavailable):
+            await ask_time(address, authority, http_proxy)
+        found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
+        assert found is not None
+        assert found.detail == f"the HTTP proxy {http_proxy} opens no tunnel to {address}: 'HTTP/1.1 403 Forbidden'"
 
 
-def test_the_causes_are_found_through_the_proxy_too() -> None:
-    async def look() -> None:
-        authority = TestAuthority()
-        held = authority.issue(Role.CLIENT, "ann")
-        async with serving(TestAuthority("fabababababababa")) as address, proxy() as (http_proxy, _):
-            found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
-            assert found is not None
-            assert found.detail.startswith("TLS is intercepted by")
-
-    asyncio.run(look())
+async def test_the_causes_are_found_through_the_proxy_too() -> None:
+    authority = TestAuthority()
+    held = authority.issue(Role.CLIENT, "ann")
+    async with serving(TestAuthority("fabababababababa")) as address, proxy() as (http_proxy, _):
+        found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
+        assert found is not None
+        assert found.detail.startswith("TLS is intercepted by")
 
 
 def test_an_address_of_a_proxy_without_a_port_is_refused() -> None:

@@ -135,18 +135,15 @@ def test_an_error_arrives_as_it_was_raised_from_every_kind_of_call(call: Callabl
     assert error.metadata == {"expected_offset_bytes": "7"}
 
 
-def test_every_error_of_the_tree_arrives_as_itself() -> None:
-    async def all_kinds() -> None:
-        servicer = Servicer()
-        async with serving(servicer) as (stub, _, _):
-            for kind in KINDS:
-                servicer.error = kind("why not: ä", run_id="r")
-                with pytest.raises(kind, match="why not: ä") as raised, translated():
-                    await call_unary(stub)
-                assert type(raised.value) is kind
-                assert raised.value.metadata == {"run_id": "r"}
-
-    asyncio.run(all_kinds())
+async def test_every_error_of_the_tree_arrives_as_itself() -> None:
+    servicer = Servicer()
+    async with serving(servicer) as (stub, _, _):
+        for kind in KINDS:
+            servicer.error = kind("why not: ä", run_id="r")
+            with pytest.raises(kind, match="why not: ä") as raised, translated():
+                await call_unary(stub)
+            assert type(raised.value) is kind
+            assert raised.value.metadata == {"run_id": "r"}
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -199,33 +196,24 @@ def test_no_aggregator_there_is_said_with_the_address() -> None:
             stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
 
 
-def test_an_answer_that_does_not_come_is_unavailable() -> None:
-    async def wait_in_vain() -> None:
-        async with serving(Servicer()) as (stub, _, _):
-            with pytest.raises(errors.Unavailable, match="in time") as raised, translated():
-                await stub.Join(round_service_pb2.JoinRequest(), timeout=0.05)
-            assert type(raised.value) is errors.Unavailable
-
-    asyncio.run(wait_in_vain())
+async def test_an_answer_that_does_not_come_is_unavailable() -> None:
+    async with serving(Servicer()) as (stub, _, _):
+        with pytest.raises(errors.Unavailable, match="in time") as raised, translated():
+            await stub.Join(round_service_pb2.JoinRequest(), timeout=0.05)
+        assert type(raised.value) is errors.Unavailable
 
 
-def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
-    async def send_too_much() -> None:
-        async with serving(Servicer()) as (stub, _, _):
-            huge = round_service_pb2.HeartbeatRequest(run_id="x" * (MAX_MESSAGE_BYTES + 1))
-            with pytest.raises(errors.ResourceExhausted), translated():
-                await stub.Heartbeat(huge, timeout=20)
-
-    asyncio.run(send_too_much())
+async def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
+    async with serving(Servicer()) as (stub, _, _):
+        huge = round_service_pb2.HeartbeatRequest(run_id="x" * (MAX_MESSAGE_BYTES + 1))
+        with pytest.raises(errors.ResourceExhausted), translated():
+            await stub.Heartbeat(huge, timeout=20)
 
 
-def test_a_method_that_the_server_does_not_have_is_another_version() -> None:
-    async def call_unknown() -> None:
-        async with serving(Servicer()) as (_, channel, _):
-            with pytest.raises(errors.FailedPrecondition, match="another version"), translated():
-                await channel.unary_unary("/fedplcc.v1.RoundService/Dance", None, None)(b"", timeout=20)
-
-    asyncio.run(call_unknown())
+async def test_a_method_that_the_server_does_not_have_is_another_version() -> None:
+    async with serving(Servicer()) as (_, channel, _):
+        with pytest.raises(errors.FailedPrecondition, match="another version"), translated():
+            await channel.unary_unary("/fedplcc.v1.RoundService/Dance", None, None)(b"", timeout=20)
 
 
 @pytest.fixture
@@ -468,13 +456,10 @@ def test_health_and_reflection_are_served_and_health_ends_before_the_server() ->
     assert "fedplcc.v1.RoundService" in services
 
 
-def test_a_taken_port_is_said_in_a_sentence() -> None:
-    async def start_twice() -> None:
-        async with serving(Servicer()) as (_, _, port):
-            with pytest.raises(errors.InvalidConfig, match=f"127.0.0.1:{port}: the port is taken"):
-                await RpcServer("127.0.0.1", port).start()
-
-    asyncio.run(start_twice())
+async def test_a_taken_port_is_said_in_a_sentence() -> None:
+    async with serving(Servicer()) as (_, _, port):
+        with pytest.raises(errors.InvalidConfig, match=f"127.0.0.1:{port}: the port is taken"):
+            await RpcServer("127.0.0.1", port).start()
 
 
 def test_plain_text_off_loopback_is_refused_on_both_ends() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -73,20 +72,17 @@ def until_refused(admit: Callable[[], Any]) -> tuple[list[Any], FedplccError]:
         (Role.GATEWAY, WATCH, "k1", ("north", "k2"), MOST_OTHER_STREAMS),
     ],
 )
-def test_a_caller_has_its_share_of_streams(
+async def test_a_caller_has_its_share_of_streams(
     role: Role, method: str, key: str, other: tuple[str, str], most: int
 ) -> None:
-    async def take() -> None:
-        callers = OfNames(role)
-        opened, error = until_refused(lambda: admitted(callers, method, "north", key))
-        assert (len(opened), type(error)) == (most, Overloaded)
-        admitted(callers, method, *other)
-        callers.closed(opened[0])
-        admitted(callers, method, "north", key)
-        for each in opened[1:]:
-            callers.closed(each)
-
-    asyncio.run(take())
+    callers = OfNames(role)
+    opened, error = until_refused(lambda: admitted(callers, method, "north", key))
+    assert (len(opened), type(error)) == (most, Overloaded)
+    admitted(callers, method, *other)
+    callers.closed(opened[0])
+    admitted(callers, method, "north", key)
+    for each in opened[1:]:
+        callers.closed(each)
 
 
 @pytest.mark.parametrize("method", RATES_OF_THEIR_OWN)

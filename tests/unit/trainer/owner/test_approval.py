@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -19,7 +20,6 @@ import pytest
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
 from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccError, InvalidConfig, MalformedRequest
-from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
 from fedplcc.shared.version import VERSION
@@ -31,6 +31,7 @@ from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept
 from fedplcc.trainer.owner.approval.words import lines_of
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import Policy
+from tests.support.failpoints import killed_at
 
 
 def a_task(run_id: str = "run-1", *, payload: Payload | None = None, **run: Any) -> Task:
@@ -256,36 +257,7 @@ def test_another_secret_and_none_make_no_decision_hold(kept: Kept) -> None:
     assert isinstance(refused(kept, a_task()), AwaitsApproval)
 
 
-class _Killed(BaseException):
-    """The process has died."""
-
-
-@pytest.fixture
-def passed() -> Iterator[list[str]]:
-    names: list[str] = []
-    failpoints.install(names.append)
-    yield names
-    failpoints.install(None)
-
-
-def _died_at(name: str, count: int, work: Any) -> None:
-    seen = 0
-
-    def hook(point: str) -> None:
-        nonlocal seen
-        seen += point == name
-        if point == name and seen == count:
-            raise _Killed
-
-    failpoints.install(hook)
-    with pytest.raises(_Killed):
-        work()
-    failpoints.install(None)
-
-
-def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_makes_it_once(
-    tmp_path: Path, passed: list[str]
-) -> None:
+def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_makes_it_once(tmp_path: Path) -> None:
     def whole(folder: Path) -> None:
         Kept(folder).say_page("http://127.0.0.1:1/")
         refused(Kept(folder), a_task())
@@ -295,12 +267,13 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
         assert report[0] == made
         Kept(folder).say_page(None)
 
-    whole(tmp_path / "whole")
-    points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]
-    assert len(points) > 20
-    for number, (name, count) in enumerate(points):
-        folder = tmp_path / str(number)
-        _died_at(name, count, partial(whole, folder))
+    for at in itertools.count(1):
+        folder = tmp_path / str(at)
+        with killed_at(at) as passed:
+            whole(folder)
+        if len(passed) < at:
+            break
+        name = passed[-1]
         before = Kept(folder).decisions()
         assert not before.trouble, name
         assert len(before.entries) <= 1
@@ -310,9 +283,10 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
         for decision, _problem in Gate(Kept(folder), "each").look(None).reports:
             Kept(folder).told(decision)
         assert Gate(Kept(folder), "each").look(None).reports == []
+    assert at > 20
 
 
-def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: Path, passed: list[str]) -> None:
+def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: Path) -> None:
     def damaged(folder: Path, *, is_missing: bool) -> Kept:
         refused(Kept(folder), a_task())
         deciding.approve(Kept(folder), "run-1")
@@ -323,16 +297,14 @@ def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: 
         return Kept(folder)
 
     for is_missing in (False, True):
-        whole = damaged(tmp_path / f"whole-{is_missing}", is_missing=is_missing)
-        passed.clear()
-        failpoints.install(passed.append)
-        deciding.refuse(whole, "run-3")
-        points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]
-        assert any("aside" in name for name, _ in points)
-        for number, (name, count) in enumerate(points):
-            failpoints.install(None)
-            kept = damaged(tmp_path / f"{is_missing}-{number}", is_missing=is_missing)
-            _died_at(name, count, partial(deciding.refuse, kept, "run-3"))
+        for at in itertools.count(1):
+            kept = damaged(tmp_path / f"{is_missing}-{at}", is_missing=is_missing)
+            with killed_at(at) as passed:
+                deciding.refuse(kept, "run-3")
+            if len(passed) < at:
+                assert any("aside" in each for each in passed)
+                break
+            name = passed[-1]
             for rule in ALL_RULES:
                 assert isinstance(refused(kept, a_task("run-1"), rule), AwaitsApproval), name
                 assert isinstance(refused(kept, a_task("run-2"), rule), AwaitsApproval if is_missing else RunWithdrawn)

@@ -8,14 +8,13 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedplcc.shared.errors import DiskFull, StoreUnavailable
-from fedplcc.shared.process import disk, failpoints
+from fedplcc.shared.process import disk
 from fedplcc.trainer.owner.egress.log import (
     LOG_FILE,
     MAX_OLD_FILES,
@@ -27,7 +26,7 @@ from fedplcc.trainer.owner.egress.log import (
     lines_in,
     old_files,
 )
-from tests.support.hosts.failing_disk import Killed
+from tests.support.failpoints import killed_at
 
 
 def commit(number: int, *, run: str = "run-1", data: bytes = b"update") -> Message:
@@ -102,37 +101,16 @@ def test_the_files_are_bounded_and_the_newest_are_kept(tmp_path: Path) -> None:
     assert rounds(tmp_path)[-1] == size - 1
 
 
-@pytest.fixture
-def killed_at() -> Iterator[Any]:
-    """Kills the process at its n-th step of keeping the log."""
-
-    def arm(at: int) -> None:
-        left = itertools.count(1)
-
-        def kill(name: str) -> None:
-            if next(left) >= at:
-                raise Killed(name)
-
-        failpoints.install(kill)
-
-    yield arm
-    failpoints.install(None)
-
-
-def test_killed_at_any_step_no_line_of_what_left_is_lost_or_made_twice(tmp_path: Path, killed_at: Any) -> None:
+def test_killed_at_any_step_no_line_of_what_left_is_lost_or_made_twice(tmp_path: Path) -> None:
     numbers = range(9)
     for at in itertools.count(1):
         folder, left = tmp_path / f"{at}", []
         folder.mkdir()
-        killed_at(at)
-        try:
+        with killed_at(at):
             log = EgressLog(folder, max_bytes=600)
             for number in numbers:
                 write(log, commit(number))
                 left.append(number)
-        except Killed:
-            pass
-        failpoints.install(None)
         has_ended = len(left) == len(numbers)
         found = rounds(folder)
         assert found in (left, [*left, len(left)]), "a message whose line is the last one may not have left"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import stat
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.privacy.guarantee import mu_of, mu_of_release, noise_for
-from fedplcc.shared.process import failpoints
 from fedplcc.trainer.privacy.budget import BUDGET, LIMIT, PRIVACY_FOLDER, SECRET, Budget, BudgetSpent, Charge
-from tests.support.hosts.failing_disk import Killed
+from tests.support.failpoints import killed_at
 
 
 def a_charge(name: str = "a", *, noise: float = noise_for(1.0, 1e-5, 1), run: str = "r", round: int = 1) -> Charge:
@@ -106,39 +103,18 @@ def test_a_lost_record_of_what_was_spent_is_no_empty_one(tmp_path: Path, damage:
             use()
 
 
-@pytest.fixture
-def killed_at() -> Iterator[Any]:
-    """Kills the process at its n-th step of changing what it has spent."""
-
-    def arm(at: int) -> None:
-        left = itertools.count(1)
-
-        def kill(name: str) -> None:
-            if name.startswith("trainer.privacy") and next(left) >= at:
-                raise Killed(name)
-
-        failpoints.install(kill)
-
-    yield arm
-    failpoints.install(None)
-
-
-def test_a_process_that_is_killed_at_any_step_charges_a_release_once(tmp_path: Path, killed_at: Any) -> None:
+def test_a_process_that_is_killed_at_any_step_charges_a_release_once(tmp_path: Path) -> None:
     for at in itertools.count(1):
-        folder, has_ended = tmp_path / f"{at}" / "privacy", True
-        killed_at(at)
-        try:
+        folder = tmp_path / f"{at}" / "privacy"
+        with killed_at(at, "trainer.privacy") as passed:
             Budget(folder).key()
             Budget(folder).charge(a_charge())
-        except Killed:
-            has_ended = False
-        failpoints.install(None)
         names = [each.name for each in Budget(folder).charges]
         assert names in ([], ["a"])
         first = Budget(folder).key()
         Budget(folder).charge(a_charge())
         assert [each.name for each in Budget(folder).charges] == ["a"]
         assert Budget(folder).key() == first
-        if has_ended:
+        if len(passed) < at:
             break
     assert at > 10

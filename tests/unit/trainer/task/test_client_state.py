@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import DiskFull, StoreUnavailable
-from fedplcc.shared.process import failpoints
 from fedplcc.shared.tensors import blob_ref, sha256_hex, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, CommittedUpdate, ForgottenRun, Membership, Payload, Update
 from fedplcc.trainer.task.client_state import ClientStates
@@ -32,7 +31,7 @@ from fedplcc.trainer.task.manifest import (
     settled,
     without,
 )
-from tests.support.hosts.failing_disk import Killed
+from tests.support.failpoints import hooked, killed_at
 
 STEP = "trainer.state."
 
@@ -218,12 +217,9 @@ class TestFolder:
             if name == f"{STEP}blob.write.before" and not deleted.ident:
                 deleted.start()
 
-        failpoints.install(meanwhile)
-        try:
+        with hooked(meanwhile):
             states.stage(*an_entry(1))
             deleted.join()
-        finally:
-            failpoints.install(None)
         assert ClientStates(tmp_path).manifest == Manifest()
         assert names(tmp_path) == set()
 
@@ -323,33 +319,7 @@ class TestDamage:
         assert ClientStates(folder).manifest == Manifest()
 
 
-class Kill:
-    """Kills this "process" at its n-th failpoint of the trainer's state, as SIGKILL does: nothing of it runs any more."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.passed = at, list[str]()
-
-    def __call__(self, name: str) -> None:
-        if name.startswith(STEP):
-            self.passed.append(name)
-            if len(self.passed) >= self.at:
-                raise Killed(name)
-
-
-@pytest.fixture
-def killed_at() -> Iterator[Any]:
-    def arm(at: int) -> Kill:
-        kill = Kill(at)
-        failpoints.install(kill)
-        return kill
-
-    yield arm
-    failpoints.install(None)
-
-
-def test_a_process_that_is_killed_at_any_step_of_changing_what_is_kept_loses_nothing(
-    tmp_path: Path, killed_at: Any
-) -> None:
+def test_a_process_that_is_killed_at_any_step_of_changing_what_is_kept_loses_nothing(tmp_path: Path) -> None:
     """After the kill the folder is as before the operation or as after it, and the operation done again ends as if alone."""
     first, second = an_entry(1), an_entry(2)
     operations: Mapping[str, Any] = {
@@ -367,13 +337,8 @@ def test_a_process_that_is_killed_at_any_step_of_changing_what_is_kept_loses_not
             if name == "stage":
                 states.promote()
             before = states.manifest
-            kill = killed_at(at)
-            try:
+            with killed_at(at, STEP) as passed:
                 operation(states)
-                has_ended = True
-            except Killed:
-                has_ended = False
-            failpoints.install(None)
             found = ClientStates(folder)
             after = {
                 "stage": replace(before, staged=second[0]),
@@ -381,14 +346,14 @@ def test_a_process_that_is_killed_at_any_step_of_changing_what_is_kept_loses_not
                 "drop": Manifest(),
                 "forget": Manifest(),
             }[name]
-            assert found.manifest in (before, after), (name, kill.passed[-1])
-            assert names(folder) - {MANIFEST} == found.manifest.sha256s, (name, kill.passed[-1])
+            assert found.manifest in (before, after), (name, passed[-1])
+            assert names(folder) - {MANIFEST} == found.manifest.sha256s, (name, passed[-1])
             operation(found)
             assert ClientStates(folder).manifest == after
-            assert names(folder) - {MANIFEST} == after.sha256s, (name, kill.passed[-1])
-            if has_ended:
+            assert names(folder) - {MANIFEST} == after.sha256s, (name, passed[-1])
+            if len(passed) < at:
                 break
-            covered.add(kill.passed[-1])
+            covered.add(passed[-1])
     assert {
         f"{STEP}{what}.{when}" for what in ("blob.write", "manifest.rename") for when in ("before", "after")
     } <= covered

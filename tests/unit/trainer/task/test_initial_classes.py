@@ -16,6 +16,7 @@ from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.models.initial_model import UnfitInitialModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
+from tests.unit.trainer.builders import a_spec
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 TWO_LAYERS = """
@@ -58,7 +59,7 @@ def a_run(classes: list[str], *, model: str = "cnn4", **run: Any) -> RunSpec:
             "data": {"classes": classes, "image_size": 16},
         }
     )
-    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    return a_spec(config)
 
 
 def first_model(data: str, run: RunSpec, folder: Path, given: bytes | None = None, code: str = "") -> bytes:

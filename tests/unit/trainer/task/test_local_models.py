@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidModel, MalformedRequest, RoundClosed
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.arrays import ClientState
@@ -27,7 +26,6 @@ from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes
 from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
-    BlobRef,
     ClientActivity,
     CommittedUpdate,
     EvaluationCounts,
@@ -49,7 +47,18 @@ from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.support.hosts.failing_disk import Killed
-from tests.unit.trainer.builders import CPU, WITHOUT_NORMS, a_config, a_model, digest, some_data, some_prototypes
+from tests.unit.trainer.builders import (
+    CPU,
+    WITHOUT_NORMS,
+    a_config,
+    a_model,
+    a_spec,
+    config_of,
+    digest,
+    eighteen_images,
+    some_data,
+    some_prototypes,
+)
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 OWN = {"share_model": False}
@@ -59,38 +68,14 @@ KEPT_HEAD = {"upload_head": False, "head_epochs": 1}
 DIM = 128
 
 
-class Counting(MemoryAggregator):
-    """Remembers the roles of what was downloaded."""
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.fetched: list[str] = []
-
-    def fetch(self, blob: BlobRef) -> bytes:
-        self.fetched.append(blob.role)
-        return super().fetch(blob)
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Eighteen images of three classes, half of them for testing too."""
-    rng = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("data") / "images.npz"
-    labels = np.arange(18) % 3
-    images = (rng.integers(0, 60, (18, 16, 16, 3)) + 80 * labels[:, None, None, None]).astype(np.uint8)
-    np.savez(
-        path, x_train=images, y_train=labels, x_test=images[1::2], y_test=labels[1::2], classes=["cat", "dog", "owl"]
-    )
-    return f"npz:{path}"
+    return eighteen_images(tmp_path_factory.mktemp("data"))
 
 
 def a_run(method: str, **hyper: Any) -> RunSpec:
     config = a_config(method, method=hyper)
-    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
-
-
-def config_of(run: RunSpec) -> RunConfig:
-    return parse_run_config(json.loads(run.config_json))
+    return a_spec(config)
 
 
 def a_runner(data: str, folder: Path) -> TaskRunner:
@@ -201,15 +186,7 @@ class TestCommittedState:
             runner.perform(a_task(whole, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM)), whole)
         runner.perform(a_task(whole, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), whole)
 
-        class Dying(MemoryAggregator):
-            def commit_update(
-                self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
-            ) -> CommittedUpdate:
-                committed = super().commit_update(run_id, round_number, update, inline)
-                self._fail("acknowledgement")
-                return committed
-
-        aggregator, folder = Dying(), tmp_path / "dying"
+        aggregator, folder = MemoryAggregator(), tmp_path / "dying"
         train = partial(a_task, aggregator, run, TaskKind.TRAIN, prototypes=some_prototypes(DIM))
         a_runner(data, folder).perform(train(1), aggregator)
         aggregator.failures["acknowledgement"] = [Killed("after the commit")]
@@ -343,7 +320,7 @@ class TestPersonalHead:
 
     def test_a_model_that_cannot_be_trained_so_is_refused_before_round_1(self, data: str, tmp_path: Path) -> None:
         config = a_config("fedrep", method={"personal": "batch_norm"}, model={"name": WITHOUT_NORMS.name})
-        run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+        run = a_spec(config)
         aggregator = MemoryAggregator()
         with pytest.raises(InvalidModel, match=f"'{WITHOUT_NORMS.name}' has no BatchNorm layer for a client to keep"):
             a_runner(data, tmp_path).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
@@ -459,7 +436,7 @@ class TestModelsThatStay:
     def test_an_update_is_prototypes_alone_and_training_goes_on_from_the_clients_own_model(
         self, data: str, tmp_path: Path
     ) -> None:
-        aggregator, run = Counting(), a_run("fedproto", **OWN)
+        aggregator, run = MemoryAggregator(), a_run("fedproto", **OWN)
         runner = a_runner(data, tmp_path)
         runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
         first = kept_model(tmp_path)

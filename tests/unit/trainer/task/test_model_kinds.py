@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import CodeNotAllowed, ModelKindRefused, WeightsMissing
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
@@ -21,7 +20,7 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.later import later
-from tests.unit.trainer.builders import a_config, a_model
+from tests.unit.trainer.builders import a_config, a_model, a_spec, config_of, eighteen_images
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 timm = later("timm")
@@ -31,39 +30,15 @@ DIM = 128
 """Feature size of the runs' cnn4."""
 
 
-class Counting(MemoryAggregator):
-    """Remembers the roles of what was downloaded."""
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.fetched: list[str] = []
-
-    def fetch(self, blob: BlobRef) -> bytes:
-        self.fetched.append(blob.role)
-        return super().fetch(blob)
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Eighteen images of three classes, half of them for testing too."""
-    rng = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("data") / "images.npz"
-    labels = np.arange(18) % 3
-    images = (rng.integers(0, 60, (18, 16, 16, 3)) + 80 * labels[:, None, None, None]).astype(np.uint8)
-    np.savez(
-        path, x_train=images, y_train=labels, x_test=images[1::2], y_test=labels[1::2], classes=["cat", "dog", "owl"]
-    )
-    return f"npz:{path}"
+    return eighteen_images(tmp_path_factory.mktemp("data"))
 
 
 def a_run(method: str = "fedproto", **sections: Any) -> RunSpec:
     hyper = {"share_model": False} if method == "fedproto" else {}
     config = a_config(method, method=hyper, **sections)
-    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
-
-
-def config_of(run: RunSpec) -> RunConfig:
-    return parse_run_config(json.loads(run.config_json))
+    return a_spec(config)
 
 
 def a_runner(data: str, folder: Path, model: ModelSection | None = RESNET) -> TaskRunner:
@@ -83,7 +58,7 @@ def a_task(aggregator: MemoryAggregator, kind: TaskKind, number: int, run: RunSp
 
 def trained(data: str, folder: Path, *rounds: int, model: ModelSection | None = RESNET) -> MemoryAggregator:
     """An aggregator to which a client has committed these rounds, each with a trainer of its own."""
-    aggregator = Counting()
+    aggregator = MemoryAggregator()
     for number in rounds:
         a_runner(data, folder, model).perform(a_task(aggregator, TaskKind.TRAIN, number), aggregator)
     return aggregator
@@ -100,7 +75,6 @@ class TestTraining:
         self, data: str, tmp_path: Path
     ) -> None:
         aggregator = trained(data, tmp_path, 1)
-        assert isinstance(aggregator, Counting)
         assert MODEL not in aggregator.fetched
         own = build_model(RESNET, 3, 16, 0, feature_dim=DIM)
         assert kept_names(tmp_path) == set(state_arrays(own))
@@ -173,7 +147,7 @@ class TestAnotherKindLater:
         task = a_task(aggregator, TaskKind.TRAIN, 2)
         a_runner(data, tmp_path, later).perform(task, aggregator, on_problem=problems.append)
         assert [(problem.reason, problem.is_fatal) for problem in problems] == [("CLIENT_MODEL_CHANGED", False)]
-        fresh = Counting()
+        fresh = MemoryAggregator()
         a_runner(data, tmp_path / "fresh", later).perform(a_task(fresh, TaskKind.TRAIN, 2), fresh)
         assert aggregator.updates[-1][1].payload == fresh.updates[-1][1].payload
         assert kept_names(tmp_path) == kept_names(tmp_path / "fresh")
@@ -187,7 +161,7 @@ class TestAnotherKindLater:
         assert [each.model for each in aggregator.evaluations[-1][1].counts] == ["global"]
 
     def test_an_update_that_waits_is_trained_again(self, data: str, tmp_path: Path) -> None:
-        aggregator = Counting(failures={"commit": [ConnectionError("gone")]})
+        aggregator = MemoryAggregator(failures={"commit": [ConnectionError("gone")]})
         task = a_task(aggregator, TaskKind.TRAIN, 1)
         with pytest.raises(ConnectionError):
             a_runner(data, tmp_path).perform(task, aggregator)
@@ -230,7 +204,7 @@ class TestRefusals:
     def test_a_run_that_averages_models_is_refused_before_anything_is_built_or_fetched(
         self, data: str, tmp_path: Path, kind: TaskKind, method: str
     ) -> None:
-        aggregator = Counting()
+        aggregator = MemoryAggregator()
         task = a_task(aggregator, kind, 1, a_run(method))
         sentence = (
             f"client ann has its own kind of model, resnet10 cifar3x3: method {method} averages models, so every client has "

@@ -16,7 +16,6 @@ from fedplcc.shared.errors import RoundClosed
 from fedplcc.shared.methods.arithmetic.fixed_point import widened
 from fedplcc.shared.methods.parts.private_sums import SUMS
 from fedplcc.shared.privacy.guarantee import noise_for
-from fedplcc.shared.process import failpoints
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (
@@ -38,7 +37,7 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.task.withholding import TOLD_TIMINGS
 from fedplcc.trainer.weights.store import Source, WeightsStore
-from tests.support.hosts.failing_disk import Killed
+from tests.support.failpoints import killed_at
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from tests.unit.trainer.task.test_runner import CLASSES, a_run
 
@@ -224,22 +223,9 @@ def test_a_trainer_that_is_killed_between_charge_and_delivery_sends_what_it_woul
     whole = Site(tmp_path / "whole", data, consent)
     whole.do(run)
     site = Site(tmp_path / "killed", data, consent)
-    passed = 0
-
-    def kill(name: str) -> None:
-        nonlocal passed
-        passed += name.startswith("trainer.")
-        if passed >= at:
-            raise Killed(name)
-
     site.aggregator.blobs |= whole.aggregator.blobs
-    failpoints.install(kill)
-    try:
+    with killed_at(at, "trainer."):
         site.do(run)
-    except Killed:
-        pass
-    finally:
-        failpoints.install(None)
     site.begin()
     if not site.aggregator.updates:
         site.do(run)

@@ -9,12 +9,12 @@ import pytest
 
 from fedplcc.shared.scoring.histograms import fault_of
 from fedplcc.shared.tensors import to_bytes
-from fedplcc.shared.types import MODEL, EvaluationCounts, Payload, RunSpec, Task, TaskKind
+from fedplcc.shared.types import MODEL, EvaluationCounts, Payload, Task, TaskKind
 from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
-from tests.unit.trainer.builders import a_config, a_model
+from tests.unit.trainer.builders import a_config, a_model, a_spec
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 
@@ -35,7 +35,7 @@ def reported(data: str, folder: Path, *, withhold_below: int = 1) -> dict[str, E
         evaluation={"confusion": True, "histograms": True, "attacks": ["fgsm"]},
         data={"validation_every": 2},
     )
-    run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    run = a_spec(config)
     aggregator = MemoryAggregator()
     payload = Payload(tensor_groups=(aggregator.offer(MODEL, to_bytes(state_arrays(a_model(config)))),))
     task = Task(kind=TaskKind.EVALUATE, run=run, round=1, total_rounds=3, payload=payload)

@@ -34,7 +34,6 @@ from fedplcc.shared.errors import (
     WeightsMissing,
 )
 from fedplcc.shared.methods.parts import prototypes as prototype_part
-from fedplcc.shared.process import failpoints
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.tensors import (
     blob_ref,
@@ -78,8 +77,10 @@ from fedplcc.trainer.task.parts.prototypes import TooManyPrototypes
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support.failpoints import hooked
 from tests.support.hosts.failing_disk import Killed
 from tests.support.later import later
+from tests.unit.trainer.builders import a_spec
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 timm = later("timm")
@@ -109,7 +110,7 @@ def a_run(method_name: str = "fedplcc", /, **sections: Any) -> RunSpec:
     for name, values in sections.items():
         document[name] = {**document.get(name, {}), **values}
     config = parse_run_config(document)
-    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    return a_spec(config)
 
 
 def a_runner(data: str, folder: Path | None = None, device: str = "cpu", **options: Any) -> TaskRunner:
@@ -399,25 +400,15 @@ def test_evaluation_counts_the_test_set_per_class_of_the_run(data: str) -> None:
     assert all(0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True))
 
 
-class Counting(MemoryAggregator):
-    """Counts the models that are fetched."""
-
-    num_fetched = 0
-
-    def fetch(self, blob: BlobRef) -> bytes:
-        self.num_fetched += blob.role == MODEL
-        return super().fetch(blob)
-
-
 def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data: str) -> None:
     def num_fetched(**options: Any) -> tuple[int, Update]:
-        aggregator = Counting()
+        aggregator = MemoryAggregator()
         train = a_train_task(aggregator, data, a_run("fedavg"))
         evaluate = replace(train, kind=TaskKind.EVALUATE, payload=Payload(tensor_groups=train.payload.tensor_groups))
         runner = a_runner(data, **options)
         for task in (evaluate, replace(train, round=2), replace(evaluate, round=2), replace(evaluate, round=3)):
             runner.perform(task, aggregator)
-        return aggregator.num_fetched, aggregator.updates[-1][1]
+        return aggregator.fetched.count(MODEL), aggregator.updates[-1][1]
 
     # Training consumes what was kept: the second evaluation downloads, the third has it.
     (kept, update), (fetched, same) = num_fetched(keeps_evaluated=True), num_fetched()
@@ -427,13 +418,13 @@ def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round
 
 def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives(data: str) -> None:
     def fetched(latest_models: list[LatestModel] | list[None]) -> tuple[int, list[Update], list[float]]:
-        aggregator = Counting()
+        aggregator = MemoryAggregator()
         train = a_train_task(aggregator, data, a_run("fedavg"))
         for latest_model in latest_models:
             a_runner(data, latest_model=latest_model).perform(train, aggregator)
         contents = [replace(update, timings={}) for _, update in aggregator.updates]
         return (
-            aggregator.num_fetched,
+            aggregator.fetched.count(MODEL),
             contents,
             [update.timings["received_bytes"] for _, update in aggregator.updates],
         )
@@ -713,9 +704,7 @@ def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_no
             self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
         ) -> CommittedUpdate:
             self.updates = [entry for entry in self.updates if entry[0] != round_number]
-            committed = super().commit_update(run_id, round_number, update, inline)
-            self._fail("acknowledgement")
-            return committed
+            return super().commit_update(run_id, round_number, update, inline)
 
     aggregator, activities = Lossy(max_inline_bytes=max_inline_bytes), []
     task = a_train_task(aggregator, data, a_run(method))
@@ -777,16 +766,13 @@ def test_a_trainer_killed_at_any_step_of_its_folder_gives_the_bytes_of_one_that_
             if len(passed) == at:
                 raise Killed(name)
 
-        failpoints.install(kill)
         runner = a_runner(data, tmp_path / str(at))
-        try:
+        with hooked(kill):
             while len(aggregator.updates) < len(tasks):
                 try:
                     runner.perform(tasks[len(aggregator.updates)], aggregator)
                 except Killed:
                     runner = a_runner(data, tmp_path / str(at))
-        finally:
-            failpoints.install(None)
         assert hashes(aggregator) == undisturbed, passed[at - 1 : at]
         if at > len(passed):
             break

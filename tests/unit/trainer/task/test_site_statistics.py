@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidModel, ModelKindRefused
 from fedplcc.shared.tensors import from_bytes, prototypes_to_bytes, to_bytes
@@ -36,7 +35,16 @@ from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
-from tests.unit.trainer.builders import CPU, WITHOUT_NORMS, a_config, a_model, some_prototypes
+from tests.unit.trainer.builders import (
+    CPU,
+    WITHOUT_NORMS,
+    a_config,
+    a_model,
+    a_spec,
+    config_of,
+    eighteen_images,
+    some_prototypes,
+)
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 RESNET = {"name": "resnet10", "stem": "cifar3x3"}
@@ -49,24 +57,12 @@ KEPT_NORM = {"personal": "batch_norm"}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Eighteen images of three classes, half of them for testing too."""
-    rng = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("data") / "images.npz"
-    labels = np.arange(18) % 3
-    images = (rng.integers(0, 200, (18, 16, 16, 3)) + 20 * labels[:, None, None, None]).astype(np.uint8)
-    np.savez(
-        path, x_train=images, y_train=labels, x_test=images[1::2], y_test=labels[1::2], classes=["cat", "dog", "owl"]
-    )
-    return f"npz:{path}"
+    return eighteen_images(tmp_path_factory.mktemp("data"), 200, 20)
 
 
 def a_run(method: str, hyper: dict[str, Any] | None = None, **sections: Any) -> RunSpec:
     config = a_config(method, **{"method": hyper or {}, "model": RESNET, **sections})
-    return RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
-
-
-def config_of(run: RunSpec) -> RunConfig:
-    return parse_run_config(json.loads(run.config_json))
+    return a_spec(config)
 
 
 def a_runner(data: str, folder: Path, model: ModelSection | None = None) -> TaskRunner:

@@ -15,12 +15,12 @@ from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import ServerResult
 from fedplcc.shared.tensors import to_bytes
-from fedplcc.shared.types import MODEL, Payload, RunSpec, Task, TaskKind
+from fedplcc.shared.types import MODEL, Payload, Task, TaskKind
 from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
-from tests.unit.trainer.builders import a_config, a_model
+from tests.unit.trainer.builders import a_config, a_model, a_spec
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 
@@ -46,7 +46,7 @@ def test_a_methods_groups_stand_beside_the_model_by_name(tmp_path: Path, monkeyp
     x, y = np.zeros((6, 16, 16, 3), np.uint8), np.arange(6) % 3
     np.savez(tmp_path / "images.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=["cat", "dog", "owl"])
     aggregator = MemoryAggregator()
-    run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    run = a_spec(config)
     model = aggregator.offer(MODEL, to_bytes(state_arrays(a_model(config))))
     task = Task(kind=TaskKind.TRAIN, run=run, round=1, total_rounds=3, payload=Payload(tensor_groups=(model,)))
     site = ClientSite.at("ann", "hospital", f"npz:{tmp_path / 'images.npz'}", device="cpu")
