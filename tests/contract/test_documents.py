@@ -67,7 +67,11 @@ def is_in_make_test(path: Path) -> bool:
     ]
     if any("mark.full" in ast.unparse(mark) for mark in marks):
         return False
-    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    tests = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
     return any("pytest.mark.full" not in map(ast.unparse, test.decorator_list) for test in tests)
 
 
