@@ -9,7 +9,8 @@ macro-averaged F1 scores", Applied Intelligence 52, 2022, and for an area under 
 Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating characteristic curves", Biometrics 44,
 1988, on the bins of histograms. Both become Wilson's interval of a share of as many images as have that variance, as Korn
 and Graubard do, "Confidence intervals for proportions with small expected number of positive counts estimated from survey
-data", Survey Methodology 24, 1998: it stays between 0 and 1, and is no point where nothing or everything is right.
+data", Survey Methodology 24, 1998: it stays between 0 and 1, and is no point where nothing or everything is right. An area's
+is wider by what images of one bin leave open, whose order is not known: of a model that has hardly learnt, most are in few.
 
 They tell how far a score may move with other test images of the same sites; of other seeds `fedplcc compare` tells.
 """
@@ -20,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -147,7 +149,9 @@ def area_intervals(histograms: ScoreHistograms) -> list[Interval | None]:
     """Return the interval of each class's area under the ROC curve against all others; None where it has none."""
     found = zip(areas(histograms), _area_variances(histograms), strict=True)
     return [
-        None if value is None or known is None else _interval_of_variance(value, known[0], known[1])
+        None
+        if value is None or known is None
+        else _widened(_interval_of_variance(value, known.variance, known.most), known.open)
         for value, known in found
     ]
 
@@ -162,13 +166,29 @@ def macro_area_interval(histograms: ScoreHistograms) -> Interval | None:
     known = [each for each in _area_variances(histograms) if each is not None]
     if not known:
         return None
-    deviation = math.fsum(math.sqrt(variance) for variance, _most in known) / len(known)
-    return _interval_of_variance(math.fsum(values) / len(values), deviation**2, min(most for _variance, most in known))
+    deviation = math.fsum(math.sqrt(each.variance) for each in known) / len(known)
+    by_images = _interval_of_variance(math.fsum(values) / len(values), deviation**2, min(each.most for each in known))
+    return _widened(by_images, math.fsum(each.open for each in known) / len(known))
 
 
-def _area_variances(histograms: ScoreHistograms) -> list[tuple[float, float] | None]:
-    """Return the variance of each class's area, and the number of its images or of the others, which are fewer."""
-    found: list[tuple[float, float] | None] = []
+def _widened(interval: Interval, by: float) -> Interval:
+    return Interval(round(max(0.0, interval.low - by), DIGITS), round(min(1.0, interval.high + by), DIGITS))
+
+
+class _AreaVariance(NamedTuple):
+    """What is known of how far an area may be from the true one."""
+
+    variance: float
+    """Variance by the number of images."""
+    most: float
+    """Number of the class's images or of the others, which are fewer."""
+    open: float
+    """Half the share of pairs that are in one bin: how far the area of the probabilities themselves may be."""
+
+
+def _area_variances(histograms: ScoreHistograms) -> list[_AreaVariance | None]:
+    """Return this of each class; None where it has no area."""
+    found: list[_AreaVariance | None] = []
     for begin in range(0, len(histograms.of_class), SCORE_BINS):
         own, others = (
             np.asarray(each[begin : begin + SCORE_BINS], float) for each in (histograms.of_class, histograms.of_others)
@@ -184,5 +204,6 @@ def _area_variances(histograms: ScoreHistograms) -> list[tuple[float, float] | N
             float((counts * (place - area) ** 2).sum()) / max(size - 1, 1.0) / size
             for counts, place, size in ((own, over, number), (others, under, rest))
         )
-        found.append((math.fsum(parts), min(number, rest)))
+        left_open = float((own * others).sum()) / number / rest / 2
+        found.append(_AreaVariance(math.fsum(parts), min(number, rest), left_open))
     return found

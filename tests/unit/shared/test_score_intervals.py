@@ -145,9 +145,26 @@ def test_an_area_has_the_variance_of_delong_over_all_pairs(own: list[int], other
     (area,), (interval,) = areas(found), area_intervals(found)
     assert area == pytest.approx(ahead.mean(), abs=1e-12)
     expected = wilson_of(ahead.mean(), variance if variance > 1e-15 else 0.0, min(len(own), len(others)))
+    left_open = (ahead == 0.5).mean() / 2
     assert interval is not None
-    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert (interval.low, interval.high) == pytest.approx(
+        (max(0.0, expected.low - left_open), min(1.0, expected.high + left_open)), abs=1e-6
+    )
     assert macro_area_interval(found) == interval
+
+
+chances = st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=25)
+
+
+@given(chances, chances)
+def test_the_area_of_the_probabilities_themselves_is_within_the_interval(own: list[float], others: list[float]) -> None:
+    """Also where all of them lie in one bin, as those of a model that has hardly learnt."""
+    for spread in (1.0, 0.01):
+        ahead = [(one > other) + (one == other) / 2 for one in own for other in others]
+        bins_of_own, bins_of_others = ([int(each * spread * SCORE_BINS) for each in every] for every in (own, others))
+        (interval,) = area_intervals(histograms_from([bins_of_own], [bins_of_others]))
+        assert interval is not None
+        assert interval.low - 1e-9 <= sum(ahead) / len(ahead) <= interval.high + 1e-9
 
 
 def test_a_class_without_pairs_has_no_interval_and_does_not_count() -> None:

@@ -46,7 +46,7 @@ FREE_BYTES = 1 << 30
 """Room on the disk that is left to others."""
 KEY_BYTES, MARK_BYTES, CHECK_BYTES = 32, 16, 8
 RECORD_BYTES = KEY_BYTES + MARK_BYTES + ROW_DIGEST_BYTES + CHECK_BYTES
-FORMAT = 2
+FORMAT = 3
 """Number of the way in which pixels are read; another one leaves older files of decoded images alone."""
 LOCK = "lock"
 
