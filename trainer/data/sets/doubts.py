@@ -13,7 +13,8 @@ from fedplcc.trainer.data.sets.layout import side_of
 _WORDS = (
     r"masks?|seg|segmentations?|superpixels?|gt|ground_?truth|labels?|annotations?|overlays?|heatmaps?|thumb(?:nail)?s?"
 )
-_COMPANION = re.compile(rf"(.+?)[ _.-]+(?:{_WORDS})[ _.-]?[0-9]*", re.IGNORECASE)
+_BETWEEN = " _.-"
+_COMPANION = re.compile(rf"[{_BETWEEN}](?:{_WORDS})[{_BETWEEN}]?[0-9]*\Z", re.IGNORECASE)
 _COMPANIONS = re.compile(_WORDS, re.IGNORECASE)
 _PERSON = re.compile(r"patient|lesion|subject|person|study|case|camera|scanner", re.IGNORECASE)
 
@@ -24,11 +25,11 @@ def companions(paths: Sequence[str]) -> list[str]:
 
     def is_companion(path: str) -> bool:
         place, name = os.path.split(os.path.splitext(path)[0])
-        match = _COMPANION.fullmatch(name)
+        match = _COMPANION.search(name)
+        of = "" if match is None else name[: match.start()].rstrip(_BETWEEN)
         below = place.split(os.sep)[1:]  # the first folder is a class or a side
-        return (match is not None and os.path.join(place, match[1]) in stems) or any(
-            _COMPANIONS.fullmatch(each) for each in below
-        )
+        is_named = bool(of) and os.path.join(place, of) in stems
+        return is_named or any(_COMPANIONS.fullmatch(each) for each in below)
 
     found = [path for path in paths if is_companion(path)]
     if not found or len(found) == len(paths):
