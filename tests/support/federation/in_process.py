@@ -132,9 +132,9 @@ class LocalFederation:
         return self.coordinator.task(client.client_id, client.token)
 
     def work(self, client: NumpyClient) -> tuple[Task, Update, dict[BlobRef, bytes]]:
-        """The client's update for its present task, which is to train, not yet sent."""
+        """The client's update for its present task, which is to train or to begin, not yet sent."""
         task = self.task(client)
-        assert task.kind is TaskKind.TRAIN
+        assert task.kind in (TaskKind.INIT, TaskKind.TRAIN)
         return task, *client.work(task, self.fetch(client, task))
 
     def fetch(self, client: NumpyClient, task: Task) -> bytes | None:
