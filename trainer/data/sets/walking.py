@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS, NUM_BYTES, OTHER_ENDINGS, begins_as_image
+from fedplcc.trainer.data.names import listed, printable
 
 MOST_REMARKS = 8
 """Most kinds of files that are left out of which each has a sentence."""
@@ -83,6 +84,7 @@ class Walk:
 
     Attributes:
         left_out: Number of files that are left out, by what they are.
+        hidden: Images, and folders that hold some, whose names begin with a dot.
     """
 
     def __init__(self, root: Path, *, is_class: bool = False) -> None:
@@ -96,6 +98,7 @@ class Walk:
         around = root.resolve().parents
         self._seen = {_identity(os.stat(place)) for place in (around if is_class else (root, *around))}
         self.left_out: Counter[str] = Counter()
+        self.hidden: list[str] = []
 
     def files(self, folders: Mapping[Key, Iterable[str]]) -> dict[Key, list[str]]:
         """Return the images of each class, as paths below the root, sorted.
@@ -103,6 +106,9 @@ class Walk:
         Args:
             folders: Folders of each class, as paths below the root.
         """
+        for around in {os.path.dirname(place) for places in folders.values() for place in places}:
+            with os.scandir(self._root / around) as entries:
+                self.hidden += [os.path.join(around, entry.name) for entry in entries if _is_hidden(entry)]
         found: dict[Key, list[str]] = {name: [] for name in folders}
         links: list[tuple[Key, str]] = []
         for name, places in folders.items():
@@ -129,6 +135,7 @@ class Walk:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     path = os.path.join(below, entry.name)
                     if is_system(entry.name) and not _is_damaged_twin(entry):
+                        self.hidden += [path] if _is_hidden(entry) else []
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(path)
@@ -161,7 +168,24 @@ class Walk:
         said = [f"{count} {what}: left out, no images" for what, count in sorted(named)]
         if others:
             said.append(f"{sum(count for _, count in others)} of {len(others)} more kinds: left out, no images")
+        if self.hidden:
+            said.append(
+                f"names that begin with a dot are left out, images too: {listed(sorted(map(printable, self.hidden)))}"
+            )
         return tuple(said)
+
+
+def _is_hidden(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is an image, or a folder with images, that its name hides; not what a Mac writes beside others."""
+    if not entry.name.startswith(".") or entry.name.startswith("._") or entry.is_symlink():
+        return False
+    if not entry.is_dir():
+        return os.path.splitext(entry.name)[1].lower() in IMAGE_ENDINGS
+    try:
+        place = Path(entry.path)
+        return holds_images(place) or any(holds_images(place / inner) for inner in folders_in(place))
+    except OSError:
+        return True
 
 
 def _is_damaged_twin(entry: os.DirEntry[str]) -> bool:
