@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -47,11 +47,11 @@ _T = TypeVar("_T")
 
 
 def eventually(probe: Callable[[], _T | None], what: str, timeout_s: float = START_S) -> _T:
-    """The first result of `probe` that is not None or False, within a bounded time."""
+    """The first result of `probe` that is not None, False or empty, within a bounded time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         result = probe()
-        if result is not None and result is not False:
+        if result is not None and result is not False and not (isinstance(result, Sized) and not len(result)):
             return result
         time.sleep(0.02)
     raise AssertionError(f"{what}: not within {timeout_s:.0f} s")
