@@ -74,6 +74,7 @@ def test_an_uneven_run_is_shown_by_its_balanced_accuracy(console: Console) -> No
     console.screenshot("balanced-score")
 
 
+@pytest.mark.full
 def test_a_run_with_histograms_shows_how_sure_it_is_and_areas_under_curves(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 1}, evaluation={"histograms": True})
     console.open(f"#/runs/{run_id}")
@@ -90,6 +91,7 @@ def test_a_run_with_histograms_shows_how_sure_it_is_and_areas_under_curves(conso
     console.screenshot("probabilities")
 
 
+@pytest.mark.full
 def test_macro_f1_and_auc_stand_with_how_far_they_may_move(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 1}, evaluation={"histograms": True, "confusion": True})
     console.open(f"#/runs/{run_id}")

@@ -75,6 +75,7 @@ def expect_value(chart: Locator, label: str, value: str) -> None:
     expect(item.locator(".legend-value")).to_have_text(value)
 
 
+@pytest.mark.full
 def test_an_axis_has_round_numbers_and_holds_its_range(page: Console) -> None:
     def ticks(low: float, high: float, most: int, **options: bool) -> list[float]:
         return list(page.call("charts/maths.js", "axisOf", low, high, most, options)["ticks"])
@@ -104,6 +105,7 @@ def lines(console: Console, values: list[float | None], width: int) -> list[list
     return list(found)
 
 
+@pytest.mark.full
 def test_a_line_ends_where_a_value_is_missing_and_begins_again_after_it(page: Console) -> None:
     found = lines(page, [None, 1, 2, None, 3, None], 60)
     assert [[y for _, y in line] for line in found] == [[1, 2], [3]]
@@ -112,6 +114,7 @@ def test_a_line_ends_where_a_value_is_missing_and_begins_again_after_it(page: Co
     assert lines(page, [None, None], 60) == lines(page, [], 60) == []
 
 
+@pytest.mark.full
 def test_ten_thousand_points_become_a_few_per_pixel_and_none_that_sticks_out_is_lost(page: Console) -> None:
     values: list[float | None] = [math.sin(index / 300) for index in range(10_000)]
     values[1234], values[8765] = 9.0, -9.0
@@ -123,6 +126,7 @@ def test_ten_thousand_points_become_a_few_per_pixel_and_none_that_sticks_out_is_
     assert [x for x, _ in line] == sorted(x for x, _ in line)
 
 
+@pytest.mark.full
 def test_names_at_the_ends_of_lines_do_not_overlap(page: Console) -> None:
     def spread(wanted: list[float]) -> list[float]:
         return list(page.call("charts/maths.js", "spread", wanted, 15, 0, 100))
@@ -143,6 +147,7 @@ def test_ticks_have_as_many_digits_as_they_need_whatever_their_place_and_size(pa
     assert ticks(1e-5, 3e-5) == ["1.00e-5", "1.50e-5", "2.00e-5", "2.50e-5", "3.00e-5"]
 
 
+@pytest.mark.full
 def test_the_worst_domain_is_named_and_drawn_heaviest(page: Console) -> None:
     section = shown(page, "charts/accuracy.js", THREE)
     expect(section).to_contain_text(
@@ -164,6 +169,7 @@ def test_the_worst_domain_is_named_and_drawn_heaviest(page: Console) -> None:
     )
 
 
+@pytest.mark.full
 def test_rounds_that_were_not_evaluated_are_left_out_of_the_curve(page: Console) -> None:
     between = [{**a_round(number), "accuracy": None} for number in (2, 4)]
     rounds = [a_round(1, ann=0.25), between[0], a_round(3, ann=0.5), between[1]]
@@ -172,6 +178,7 @@ def test_rounds_that_were_not_evaluated_are_left_out_of_the_curve(page: Console)
     expect(shown(page, "charts/accuracy.js", between)).to_contain_text("No round has been evaluated yet.")
 
 
+@pytest.mark.full
 def test_the_accuracy_of_clients_own_models_is_shown_where_there_is_one(page: Console) -> None:
     both = [{**each, "accuracy_local": each["accuracy"] | {"ann": 0.125}} for each in THREE]
     section = shown(page, "charts/accuracy.js", both)
@@ -210,6 +217,7 @@ def test_a_chart_is_read_round_by_round_with_the_keyboard(page: Console) -> None
     expect(section.locator(".chart-at")).to_have_text("Round 4")
 
 
+@pytest.mark.full
 def test_a_chart_is_read_with_the_pointer(page: Console) -> None:
     section = shown(page, "charts/accuracy.js", THREE)
     box = section.get_by_role("slider").bounding_box()
@@ -220,6 +228,7 @@ def test_a_chart_is_read_with_the_pointer(page: Console) -> None:
     expect(section.locator(".chart-at")).to_have_text("Round 3")
 
 
+@pytest.mark.full
 def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Console) -> None:
     section = shown(page, "charts/accuracy.js", THREE)
     button = section.get_by_role("button", name=re.compile("^ann"))
@@ -242,6 +251,7 @@ def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Cons
     ]
 
 
+@pytest.mark.full
 def test_a_long_name_is_cut_at_its_line_and_whole_in_the_legend(page: Console) -> None:
     long, short = "n" * 64, "south"
     section = shown(page, "charts/accuracy.js", [a_round(1, **{long: 0.5, short: 0.25})])
@@ -252,6 +262,7 @@ def test_a_long_name_is_cut_at_its_line_and_whole_in_the_legend(page: Console) -
     assert page.overflow_px() <= 0
 
 
+@pytest.mark.full
 def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -> None:
     section = shown(page, "charts/losses.js", THREE)
     expect_value(section, "correlation", "-0.25")
@@ -264,6 +275,7 @@ def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -
     expect_value(section, "correlation", "-0.25")  # the number stays what it is
 
 
+@pytest.mark.full
 def test_prototypes_are_counted_where_a_method_has_them(page: Console) -> None:
     section = shown(page, "charts/prototype_counts.js", THREE)
     expect(section).to_contain_text("30 sent by clients in the last round, 8 made of them.")
@@ -273,6 +285,7 @@ def test_prototypes_are_counted_where_a_method_has_them(page: Console) -> None:
     expect(shown(page, "charts/prototype_counts.js", without).locator("section")).to_be_hidden()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("look", [PHONE], ids=str)
 def test_ten_thousand_rounds_are_drawn_on_a_phone(console: Console) -> None:
     console.open("#/nowhere")
@@ -317,6 +330,7 @@ def test_the_page_of_a_run_draws_what_the_run_measured(console: Console) -> None
         )
 
 
+@pytest.mark.full
 def test_bytes_of_a_round_are_there_before_it_and_beside_what_was_measured(console: Console) -> None:
     run_id = console.served.create(method="fedavg", run={"rounds": 3})
     federation = console.served.federation
@@ -341,6 +355,7 @@ def test_bytes_of_a_round_are_there_before_it_and_beside_what_was_measured(conso
     assert console.call("charts/timings.js", "measuredText", {"round": 3, "clients": {}}) == ""
 
 
+@pytest.mark.full
 def test_a_document_that_was_read_before_the_newest_events_is_read_again(console: Console) -> None:
     run_id = console.served.create(run={"rounds": 3})
     federation = console.served.federation
@@ -361,6 +376,7 @@ def test_a_document_that_was_read_before_the_newest_events_is_read_again(console
     expect(console.page.get_by_role("region", name="Progress")).to_contain_text("1 of 3")
 
 
+@pytest.mark.full
 def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(console: Console) -> None:
     run_id = console.served.create(method="fedplcc", run={"rounds": 3})
     federation = console.served.federation

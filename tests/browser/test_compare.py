@@ -84,6 +84,7 @@ def test_runs_are_found_added_and_removed_and_the_link_keeps_them(console: Conso
     expect(page.get_by_role("heading", name="Compare runs")).to_be_focused()
 
 
+@pytest.mark.full
 def test_no_more_than_five_runs_are_compared_and_a_missing_one_is_named(console: Console) -> None:
     runs = [console.served.create_and_finish(run={"name": "many", "rounds": 1}) for _ in range(6)]
     query = "&".join(f"run={run_id}" for run_id in [*runs, runs[0]])
@@ -102,6 +103,7 @@ def test_no_more_than_five_runs_are_compared_and_a_missing_one_is_named(console:
     expect(page.get_by_role("heading", name="By domain")).to_be_visible()
 
 
+@pytest.mark.full
 def test_an_open_run_goes_on_beside_others(console: Console) -> None:
     done = console.served.create_and_finish(run={"name": "done", "rounds": 2})
     open_run = console.served.create(run={"name": "open", "rounds": 3})
@@ -115,6 +117,7 @@ def test_an_open_run_goes_on_beside_others(console: Console) -> None:
     expect(domains).to_contain_text("round 3")
 
 
+@pytest.mark.full
 def test_a_line_with_missing_rounds_goes_on_over_them(console: Console) -> None:
     def rounds(*numbers: int) -> list[dict[str, Any]]:
         return [{"round": number, "accuracy": {"mean": 0.5, "worst": 0.25}} for number in numbers]

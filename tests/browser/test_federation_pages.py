@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from fedplcc.shared.steering import StopRun
@@ -25,6 +26,7 @@ def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
     expect(main).to_contain_text("2 of 2 clients connected")
 
 
+@pytest.mark.full
 def test_the_page_of_clients_says_how_one_comes_in(console: Console) -> None:
     main = console.open("#/clients").page.locator("main")
     expect(main).to_contain_text("No client has ever joined")
@@ -39,6 +41,7 @@ def test_a_client_whose_certificate_was_revoked_is_no_client_that_might_come_bac
     assert page.call("clients/state.js", "stateOf", client) == {"state": "revoked", "tone": "neutral"}
 
 
+@pytest.mark.full
 def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> None:
     federation = console.served.federation
     federation.join()
@@ -65,6 +68,7 @@ def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> 
     expect(troubled).to_contain_text("mount the data set")
 
 
+@pytest.mark.full
 def test_many_clients_have_no_column_of_machines(console: Console) -> None:
     federation = console.served.federation
     for number in range(13):
@@ -77,6 +81,7 @@ def test_many_clients_have_no_column_of_machines(console: Console) -> None:
     expect(page.get_by_role("columnheader", name="Machine")).to_be_visible()
 
 
+@pytest.mark.full
 def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     for number in range(NUM_RUNS):
@@ -94,6 +99,7 @@ def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
     expect(names).to_have_text(newest)
 
 
+@pytest.mark.full
 def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
     coordinator = console.served.federation.coordinator
 
@@ -141,6 +147,7 @@ def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
     assert console.overflow_px() == 0
 
 
+@pytest.mark.full
 def test_an_address_that_names_no_kind_of_run_shows_all(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     coordinator.steer(coordinator.create_run("only", a_document(run={"name": "only"})).run_id, StopRun())
@@ -150,6 +157,7 @@ def test_an_address_that_names_no_kind_of_run_shows_all(console: Console) -> Non
     expect(page.get_by_role("combobox", name="Show")).to_have_value("all")
 
 
+@pytest.mark.full
 def test_runs_that_came_to_nothing_are_not_asked_again_and_again_what_they_came_to(console: Console) -> None:
     federation = console.served.federation
     federation.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from fedplcc.aggregator.coordinator.service import Coordinator
@@ -33,6 +34,7 @@ def test_an_open_run_is_shown_however_many_came_after_it(console: Console) -> No
     expect(page.get_by_text("No run is open.")).to_be_hidden()
 
 
+@pytest.mark.full
 def test_many_open_runs_are_counted_and_the_newest_shown(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     for number in range(NUM_LATER):
@@ -46,6 +48,7 @@ def test_many_open_runs_are_counted_and_the_newest_shown(console: Console) -> No
     assert console.overflow_px() == 0
 
 
+@pytest.mark.full
 def test_runs_are_ticked_to_be_compared_and_sorted_by_a_heading(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     ids = {name: made(coordinator, name) for name in ("melanoma", "digits", "scans")}
@@ -63,6 +66,7 @@ def test_runs_are_ticked_to_be_compared_and_sorted_by_a_heading(console: Console
     assert page.url.endswith(f"#/runs/compare?run={ids['melanoma']}&run={ids['scans']}")
 
 
+@pytest.mark.full
 def test_a_heading_sorts_the_runs_of_all_pages(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     for number in range(NUM_LATER):
@@ -152,6 +156,7 @@ def test_a_run_is_put_away_brought_back_and_deleted_after_a_question(console: Co
     expect(page.locator("main tbody th")).to_contain_text(["old"])
 
 
+@pytest.mark.full
 def test_an_open_run_cannot_be_archived_or_deleted(console: Console) -> None:
     run_id = made(console.served.federation.coordinator, "open", is_open=True)
     page = console.open(f"#/runs/{run_id}").page
@@ -160,6 +165,7 @@ def test_an_open_run_cannot_be_archived_or_deleted(console: Console) -> None:
     expect(page.get_by_role("button", name="Delete …")).to_be_hidden()
 
 
+@pytest.mark.full
 def test_a_client_is_forgotten_after_a_question(console: Console) -> None:
     federation = console.served.federation
     federation.join()

@@ -20,6 +20,7 @@ def served(served_by_module: ServedGateway) -> ServedGateway:
     return served_by_module
 
 
+@pytest.mark.full
 @in_every_look
 def test_the_page_of_the_api_can_be_read_and_used(console: Console) -> None:
     console.open("docs")
@@ -63,6 +64,7 @@ def test_clients_are_sorted_by_a_heading_with_the_keyboard(console: Console) -> 
     assert console.barriers() == []
 
 
+@pytest.mark.full
 def test_values_sort_as_people_expect(console: Console) -> None:
     console.open("#/")
     assert sorted_values(console, 1) == [["älter", "Site-9", "site-10", "zebra", None], [9, 10, None]]
@@ -82,6 +84,7 @@ def sorted_values(console: Console, num_presses: int) -> Any:
     )
 
 
+@pytest.mark.full
 @in_every_look
 def test_differing_keys_of_two_runs_are_seen_without_scrolling(console: Console) -> None:
     made = [console.served.create_and_finish(run={"name": name, "rounds": 2}) for name in ("first", "second")]
@@ -96,6 +99,7 @@ def test_differing_keys_of_two_runs_are_seen_without_scrolling(console: Console)
 on_a_phone = pytest.mark.parametrize("look", [PHONE], ids=str)
 
 
+@pytest.mark.full
 @on_a_phone
 def test_clients_are_sorted_on_a_phone_where_no_headings_are_seen(console: Console) -> None:
     console.served.federation.join()
@@ -110,6 +114,7 @@ def test_clients_are_sorted_on_a_phone_where_no_headings_are_seen(console: Conso
     assert console.barriers() == []
 
 
+@pytest.mark.full
 def test_where_headings_are_seen_no_list_of_their_choices_is(console: Console) -> None:
     console.served.federation.join()
     console.open("#/clients")
@@ -117,6 +122,7 @@ def test_where_headings_are_seen_no_list_of_their_choices_is(console: Console) -
     expect(console.page.get_by_label("Sort by")).to_be_hidden()
 
 
+@pytest.mark.full
 def test_the_clients_of_a_run_are_sorted_by_a_heading(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 1})
     console.open(f"#/runs/{run_id}")
@@ -130,6 +136,7 @@ def test_the_clients_of_a_run_are_sorted_by_a_heading(console: Console) -> None:
         expect(names.first).to_contain_text(first)
 
 
+@pytest.mark.full
 @in_every_look
 def test_earlier_runs_are_in_the_order_that_the_gateway_gives_to_all_of_them(console: Console, look: Look) -> None:
     coordinator = console.served.federation.coordinator
@@ -173,6 +180,7 @@ def test_rows_of_clients_keep_their_height_when_work_begins(console: Console) ->
     federation.heartbeat(federation.clients["ann"])
 
 
+@pytest.mark.full
 def test_the_form_of_a_run_uses_the_width_of_a_desk(console: Console) -> None:
     console.open("#/start")
     form = console.page.get_by_role("form", name="Start a run")
@@ -183,6 +191,7 @@ def test_the_form_of_a_run_uses_the_width_of_a_desk(console: Console) -> None:
     assert inside["width"] > 0.95 * page["width"] - 40
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("has_ended", [False, True], ids=["running", "ended"])
 def test_a_runs_page_is_a_few_screens_long_and_leads_to_what_it_folds(console: Console, has_ended: bool) -> None:
     served = console.served
@@ -203,6 +212,7 @@ def test_a_runs_page_is_a_few_screens_long_and_leads_to_what_it_folds(console: C
     expect(page.locator("details", has=page.get_by_role("heading", name="Prototype map"))).to_have_attribute("open", "")
 
 
+@pytest.mark.full
 @on_a_phone
 def test_a_button_leads_to_each_part_of_a_long_page(console: Console) -> None:
     run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 2})
@@ -221,6 +231,7 @@ def test_a_button_leads_to_each_part_of_a_long_page(console: Console) -> None:
     assert console.barriers() == []
 
 
+@pytest.mark.full
 @on_a_phone
 def test_the_fields_of_a_range_stay_side_by_side(console: Console) -> None:
     made = [console.served.create_and_finish(run={"rounds": 4}) for _ in range(2)]

@@ -104,6 +104,7 @@ def test_a_map_is_told_in_words(console: Console) -> None:
     assert said("domainsOf", metrics, [THREE]) == ["photos", "sketches"]
 
 
+@pytest.mark.full
 def test_marks_have_their_area_and_go_their_way_and_the_pointer_finds_them(console: Console) -> None:
     area_goes_by_weight_and_no_mark_is_too_small_to_see(console)
     prototypes_go_on_as_the_nearest_of_their_class_and_client(console)
@@ -210,6 +211,7 @@ def test_it_follows_the_newest_round_until_somebody_goes_back(console: Console) 
     expect(at).to_have_text("Round 3")  # those of rounds 1 and 2 were collected
 
 
+@pytest.mark.full
 def test_rounds_are_played_and_playing_ends_at_the_newest(console: Console, three_rounds: str) -> None:
     console.page.emulate_media(reduced_motion="no-preference")  # prototypes are on their way from round to round
     found = the_map(console, three_rounds)
@@ -221,6 +223,7 @@ def test_rounds_are_played_and_playing_ends_at_the_newest(console: Console, thre
     expect(found.get_by_role("button", name="Play")).to_be_visible()
 
 
+@pytest.mark.full
 def test_prototypes_are_read_one_by_one_with_the_keyboard_and_switched_off_by_class_and_domain(
     console: Console, three_rounds: str
 ) -> None:
@@ -261,6 +264,7 @@ def test_prototypes_are_read_one_by_one_with_the_keyboard_and_switched_off_by_cl
     expect(found.get_by_role("rowheader", name="b")).to_be_visible()
 
 
+@pytest.mark.full
 def test_a_prototype_is_read_under_the_pointer(console: Console, three_rounds: str) -> None:
     around = [a_point(x, y, client=0, nearest=0) for x, y in ((-1, -1), (1, 1), (1, -1))]
     drawn = a_map(a_point(0, 0), *around, round=2, rounds=[{"first": 2, "last": 2}])
@@ -275,6 +279,7 @@ def test_a_prototype_is_read_under_the_pointer(console: Console, three_rounds: s
     expect(found.locator(".map-readout")).to_contain_text("Point at a prototype")
 
 
+@pytest.mark.full
 def test_somebody_looks_closer_with_keys_buttons_and_the_wheel_and_back_again(
     console: Console, three_rounds: str
 ) -> None:
@@ -328,6 +333,7 @@ def test_somebody_looks_closer_with_keys_buttons_and_the_wheel_and_back_again(
     assert console.barriers() == []
 
 
+@pytest.mark.full
 def test_a_closer_look_has_bounds(console: Console) -> None:
     whole = {"x": 0, "y": 0, "scale": 100}
     closer = console.call("map/view.js", "zoomed", whole, whole, 2, 50, -20)
@@ -338,6 +344,7 @@ def test_a_closer_look_has_bounds(console: Console) -> None:
     assert pushed == {"x": 2, "y": -1, "scale": 200}
 
 
+@pytest.mark.full
 def test_maps_that_are_aligned_otherwise_are_forgotten_and_the_rest_is_asked_for_once(console: Console) -> None:
     asked = console.within(
         "map/rounds.js",
@@ -379,6 +386,7 @@ def test_maps_that_are_aligned_otherwise_are_forgotten_and_the_rest_is_asked_for
     ]
 
 
+@pytest.mark.full
 def test_a_method_without_prototypes_has_no_map_and_asks_for_none(console: Console) -> None:
     run_id = console.served.create_and_finish()
     expect(the_map(console, run_id)).to_contain_text(
@@ -387,6 +395,7 @@ def test_a_method_without_prototypes_has_no_map_and_asks_for_none(console: Conso
     assert not [request for request in console.requests if "prototype-map" in request]
 
 
+@pytest.mark.full
 def test_an_aggregator_that_is_away_is_told_and_the_map_comes_when_it_is_back(
     console: Console, three_rounds: str
 ) -> None:
@@ -398,6 +407,7 @@ def test_an_aggregator_that_is_away_is_told_and_the_map_comes_when_it_is_back(
     expect(found.locator(".notice")).to_be_hidden()
 
 
+@pytest.mark.full
 def test_a_round_that_was_collected_a_moment_ago_leads_back_to_those_that_there_are(console: Console) -> None:
     console.tolerate("404|50[034]")  # the aggregator is away for a moment, and then has less
     run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 4})
@@ -421,6 +431,7 @@ AWAY = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("look", [LIGHT, DARK_PHONE], ids=str)
 def test_the_map_is_for_everybody_and_fits_every_screen(console: Console, look: Look) -> None:
     served = console.served

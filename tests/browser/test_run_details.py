@@ -92,6 +92,7 @@ def test_accuracy_per_class_and_confusion_are_tables_by_round_and_domain(console
     console.screenshot(f"classes-{console.page.viewport_size and console.page.viewport_size['width']}")
 
 
+@pytest.mark.full
 def test_a_run_that_reports_no_confusion_says_how_one_does(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 1})
     console.open(f"#/runs/{run_id}")
@@ -102,6 +103,7 @@ def test_a_run_that_reports_no_confusion_says_how_one_does(console: Console) -> 
     assert report["counts"][0]["confusion"] is None
 
 
+@pytest.mark.full
 def test_counts_of_a_domain_are_the_sum_of_its_clients(console: Console) -> None:
     def report(client: str, domain: str, correct: list[int], **more: Any) -> dict[str, Any]:
         counts = {"set_name": "test", "model": "global", "correct": correct, "total": [4, 0], "confusion": None}
@@ -124,6 +126,7 @@ def test_counts_of_a_domain_are_the_sum_of_its_clients(console: Console) -> None
     assert console.call(module, "spreadOut", list(range(1, 101)), 3) == [1, 51, 100]
 
 
+@pytest.mark.full
 def test_curves_show_a_range_of_rounds_that_the_link_keeps(console: Console) -> None:
     run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 6})
     console.open(f"#/runs/{run_id}")
@@ -165,6 +168,7 @@ def test_curves_show_a_range_of_rounds_that_the_link_keeps(console: Console) -> 
     expect(slider).to_be_hidden()
 
 
+@pytest.mark.full
 def test_the_accuracies_under_attack_are_chosen_beside_the_others(console: Console) -> None:
     console.open("#/nowhere")
     plain = {"a": 0.5, "b": 0.75, "mean": 0.625, "worst": 0.5}
@@ -186,6 +190,7 @@ def test_the_accuracies_under_attack_are_chosen_beside_the_others(console: Conso
     expect(main).to_contain_text("Mean 18.8 % in round 1. Worst domain: b with 12.5 %")
 
 
+@pytest.mark.full
 @in_every_look
 def test_tags_and_notes_are_changed_in_the_page(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 1})
@@ -210,6 +215,7 @@ def test_tags_and_notes_are_changed_in_the_page(console: Console) -> None:
     assert console.barriers() == []
 
 
+@pytest.mark.full
 def test_files_are_named_by_run_and_round(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 2})
     console.open(f"#/runs/{run_id}")
@@ -224,6 +230,7 @@ def test_files_are_named_by_run_and_round(console: Console) -> None:
         assert console.download(name).suggested_filename == saved
 
 
+@pytest.mark.full
 def test_what_the_server_keeps_stands_among_the_facts(console: Console) -> None:
     run_id = console.served.create_and_finish(method="fedopt", run={"rounds": 1})
     console.open(f"#/runs/{run_id}")

@@ -50,6 +50,7 @@ def test_a_link_with_a_code_replaces_no_session_without_asking(context: BrowserC
     assert context.cookies() != before
 
 
+@pytest.mark.full
 def test_the_way_out_takes_no_line_of_its_own_on_a_phone(browser: Browser, keyed: Keyed) -> None:
     context = browser.new_context(**PHONE.context)
     page = signed_in(context, keyed)
@@ -93,6 +94,7 @@ def test_a_session_that_ends_in_an_open_form_is_opened_again_and_nothing_typed_i
     expect(rounds).to_have_value("37")
 
 
+@pytest.mark.full
 def test_a_session_that_begins_in_another_tab_serves_this_one_too(context: BrowserContext, keyed: Keyed) -> None:
     first = signed_in(context, keyed)
     revoke_sessions(keyed)
@@ -134,6 +136,7 @@ def test_an_address_that_is_pasted_into_an_open_tab_signs_in_and_the_page_stays(
     expect(main).not_to_contain_text("--insecure")
 
 
+@pytest.mark.full
 def test_a_first_visit_without_a_session_is_told_how_to_open_one(context: BrowserContext, keyed: Keyed) -> None:
     page = context.new_page()
     page.goto(keyed.gateway_url)
@@ -166,6 +169,7 @@ def test_a_tab_that_nobody_signed_in_to_asks_once_and_not_again_and_again(
     expect(page.locator("#bars")).to_be_empty()
 
 
+@pytest.mark.full
 def test_a_federation_that_is_open_to_a_network_says_so_on_every_page(
     served: ServedGateway, open_tab: Callable[[str], Tab]
 ) -> None:

@@ -88,6 +88,7 @@ def test_the_matrix_is_shown_stage_by_stage_with_its_measures(console: Console) 
     console.screenshot(f"stages-{width_of(console)}")
 
 
+@pytest.mark.full
 @in_every_look
 def test_every_curve_names_the_stage_of_its_rounds(console: Console) -> None:
     run_id = console.served.create_and_finish(
@@ -121,6 +122,7 @@ def test_every_curve_names_the_stage_of_its_rounds(console: Console) -> None:
     console.screenshot(f"stage-bands-{width_of(console)}")
 
 
+@pytest.mark.full
 def test_a_run_without_stages_shows_none(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 3})
     console.open(f"#/runs/{run_id}")
@@ -130,6 +132,7 @@ def test_a_run_without_stages_shows_none(console: Console) -> None:
     expect(region(console, "Accuracy").locator(".chart-at")).to_have_text("Round 3")
 
 
+@pytest.mark.full
 @in_every_look
 def test_who_took_part_is_a_row_for_each_client_and_a_mark_for_each_round(console: Console) -> None:
     run_id = with_comings(console.served, run={"rounds": 8}, stream={"stages": 4, "rounds_per_stage": 2})
@@ -160,6 +163,7 @@ def test_who_took_part_is_a_row_for_each_client_and_a_mark_for_each_round(consol
     console.screenshot(f"timeline-{width_of(console)}")
 
 
+@pytest.mark.full
 @in_every_look
 def test_the_timeline_of_many_clients_and_rounds_stays_light(console: Console) -> None:
     console.open("#/nowhere")
@@ -211,6 +215,7 @@ def participation(console: Console, rounds: list[dict[str, Any]], events: list[d
     return dict(found)
 
 
+@pytest.mark.full
 def test_kinds_follow_from_cohorts_and_the_history(console: Console) -> None:
     def event(kind: str, number: int | None, client: str | None, **data: Any) -> dict[str, Any]:
         return {"type": kind, "round": number, "client_id": client, "data": data}
@@ -237,6 +242,7 @@ def test_kinds_follow_from_cohorts_and_the_history(console: Console) -> None:
     assert participation(console, [], []) == {"ann": [], "bob": []}
 
 
+@pytest.mark.full
 def test_curves_of_classes_go_through_few_rounds_that_stay(console: Console) -> None:
     console.open("#/nowhere")
 
@@ -250,6 +256,7 @@ def test_curves_of_classes_go_through_few_rounds_that_stay(console: Console) -> 
     assert points(1000) == [1, 256, 512, 768, 1000]
 
 
+@pytest.mark.full
 def test_stages_are_named_as_far_as_there_is_room(console: Console) -> None:
     console.open("#/nowhere")
 
@@ -278,6 +285,7 @@ def bands(num_passes: int, stages: int) -> list[dict[str, int]]:
     ]
 
 
+@pytest.mark.full
 def test_measures_are_said_in_words(console: Console) -> None:
     console.open("#/nowhere")
     said = [console.call("stages/matrix.js", "points", value) for value in (0.175, -0.175, 0.0, -0.0001, None)]
@@ -286,6 +294,7 @@ def test_measures_are_said_in_words(console: Console) -> None:
     assert console.call("stages/matrix.js", "placeSentence", *place).endswith("commit: stage 2 of 5.")
 
 
+@pytest.mark.full
 def test_clients_that_come_later_have_a_sentence(console: Console) -> None:
     console.open("#/nowhere")
     event: dict[str, Any] = {

@@ -69,6 +69,7 @@ def started(console: Console, runs: Runs) -> dict[str, Any]:
     return run
 
 
+@pytest.mark.full
 def test_who_picks_clients_can_start_with_the_keyboard_alone(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").focus()
     console.page.keyboard.press("Space")
@@ -83,6 +84,7 @@ def test_who_picks_clients_can_start_with_the_keyboard_alone(console: Console, f
     assert (config["run"]["method"], config["run"]["rounds"]) == ("fedplcc", 30)
 
 
+@pytest.mark.full
 def test_an_empty_form_says_what_is_missing_and_leads_there(console: Console, form: Locator, runs: Runs) -> None:
     expect(form.get_by_role("status").filter(has_text="Pick the clients")).to_be_visible()
     start(form)
@@ -117,6 +119,7 @@ def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Conso
     assert runs() == []
 
 
+@pytest.mark.full
 def test_a_method_brings_its_own_settings(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     form.get_by_text("More settings").click()
@@ -136,6 +139,7 @@ def test_a_method_brings_its_own_settings(console: Console, form: Locator, runs:
     assert config["model"] == {"name": "cnn4", "norm": "batch", "options": {}, "stem": None}
 
 
+@pytest.mark.full
 def test_clients_to_come_are_named_and_whoever_joins_is_counted(console: Console, form: Locator, runs: Runs) -> None:
     box(form, "Clients that have not joined yet, by name").fill("north, south")
     form.get_by_role("button", name="Add", exact=True).click()
@@ -154,6 +158,7 @@ def test_clients_to_come_are_named_and_whoever_joins_is_counted(console: Console
     assert config["model"]["options"]["hidden_dim"] == 64
 
 
+@pytest.mark.full
 def test_a_second_press_makes_no_second_run(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     row(form, "bob").check()
@@ -177,6 +182,7 @@ def test_a_start_whose_answer_was_lost_is_pressed_again_and_makes_one_run(
     started(console, runs)
 
 
+@pytest.mark.full
 def test_a_start_that_was_changed_after_its_answer_was_lost_says_that_there_is_a_run(
     console: Console, form: Locator, runs: Runs
 ) -> None:
@@ -195,6 +201,7 @@ def test_a_start_that_was_changed_after_its_answer_was_lost_says_that_there_is_a
     assert sorted(each["total_rounds"] for each in runs()) == [7, 30]
 
 
+@pytest.mark.full
 def test_what_is_half_filled_in_is_there_after_a_reload(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     box(form, "Clients that have not joined yet, by name").fill("north")
@@ -237,6 +244,7 @@ def test_what_is_half_filled_in_is_there_after_a_reload(console: Console, form: 
     expect(form.get_by_text("These are your settings")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_a_start_whose_answer_was_lost_makes_one_run_after_a_reload_too(
     console: Console, form: Locator, runs: Runs
 ) -> None:
@@ -252,6 +260,7 @@ def test_a_start_whose_answer_was_lost_makes_one_run_after_a_reload_too(
     assert started(console, runs)["config"]["run"]["min_clients"] == 7
 
 
+@pytest.mark.full
 def test_a_name_that_was_written_before_a_reload_takes_part(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     box(form, "Clients that have not joined yet, by name").fill("north")
@@ -262,6 +271,7 @@ def test_a_name_that_was_written_before_a_reload_takes_part(console: Console, fo
     assert started(console, runs)["config"]["run"]["clients"] == ["ann", "north"]
 
 
+@pytest.mark.full
 def test_what_another_version_of_the_console_has_kept_is_not_read(console: Console, form: Locator, runs: Runs) -> None:
     box(form, "Rounds").fill("7")
     console.page.reload()
@@ -280,6 +290,7 @@ def test_what_another_version_of_the_console_has_kept_is_not_read(console: Conso
     expect(box(form, "Rounds")).to_have_value("30")
 
 
+@pytest.mark.full
 def test_options_that_are_written_outlive_what_is_written_elsewhere(
     console: Console, form: Locator, runs: Runs
 ) -> None:
@@ -303,6 +314,7 @@ def test_options_that_are_written_outlive_what_is_written_elsewhere(
     assert runs() == []
 
 
+@pytest.mark.full
 def test_what_only_the_aggregator_knows_is_said_at_its_field(console: Console, form: Locator, runs: Runs) -> None:
     console.tolerate(REFUSED_BY_HTTP)
     row(form, "ann").check()
@@ -350,6 +362,7 @@ def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console
 WEIGHTS = {"name": "resnet18", "stem": "cifar3x3", "weights": "of-a-site", "weights_sha256": "0" * 64}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("tables", "unshown"),
     [
@@ -393,6 +406,7 @@ def test_what_has_no_field_goes_along_and_is_named(
         console.page.reload()
 
 
+@pytest.mark.full
 def test_a_run_that_is_not_there_cannot_be_copied(console: Console) -> None:
     console.tolerate(REFUSED_BY_HTTP)
     console.open("#/start?from=no-such-run")
@@ -401,6 +415,7 @@ def test_a_run_that_is_not_there_cannot_be_copied(console: Console) -> None:
     expect(console.page.get_by_role("form", name="Start a run")).to_be_visible()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("look", [DARK_PHONE], ids=str)
 def test_the_whole_form_can_be_used_on_a_phone_by_everybody(console: Console, form: Locator, runs: Runs) -> None:
     start(form)
@@ -427,6 +442,7 @@ def test_clients_with_classes_that_the_run_lacks_are_amber_beside_the_button(
     expect(status).to_have_attribute("data-tone", "good")
 
 
+@pytest.mark.full
 def test_names_and_addresses_are_understood(console: Console) -> None:
     def call(name: str, *arguments: Any) -> Any:
         return console.call("start/run_document.js", name, *arguments)

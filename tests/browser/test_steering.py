@@ -96,6 +96,7 @@ def test_a_run_pauses_behind_its_open_round_and_goes_on(console: Console, run_id
         expect(button(console, name)).to_be_hidden()
 
 
+@pytest.mark.full
 def test_a_run_pauses_at_once_and_does_its_round_again(console: Console, run_id: str) -> None:
     button(console, "Pause …").click()
     dialog(console).get_by_role("radio", name="Now").check()
@@ -111,6 +112,7 @@ def test_a_run_pauses_at_once_and_does_its_round_again(console: Console, run_id:
     assert run_of(console, run_id)["round"] == 3
 
 
+@pytest.mark.full
 def test_a_pause_that_waits_can_be_taken_back(console: Console, run_id: str) -> None:
     button(console, "Pause …").click()
     confirm(console, "Pause")
@@ -123,6 +125,7 @@ def test_a_pause_that_waits_can_be_taken_back(console: Console, run_id: str) -> 
     assert events_of(console, run_id).count("pause_withdrawn") == 1
 
 
+@pytest.mark.full
 def test_stopping_can_be_thought_over(console: Console, run_id: str) -> None:
     ways: tuple[Callable[[], None], ...] = (
         lambda: confirm(console, "Cancel"),
@@ -150,6 +153,7 @@ def test_a_run_stops_with_a_reason(console: Console, run_id: str) -> None:
     assert events_of(console, run_id)[-1] == "run_stopped"
 
 
+@pytest.mark.full
 def test_what_is_refused_says_why_and_can_be_left(console: Console, run_id: str) -> None:
     button(console, "Pause …").click()
     console.served.federation.run_to_end(run_id)
@@ -211,6 +215,7 @@ def test_a_client_is_left_out_with_a_reason_and_taken_back(console: Console, run
     assert events_of(console, run_id).count("client_quarantined") == 1
 
 
+@pytest.mark.full
 def test_a_quarantine_that_is_refused_says_why(console: Console, run_id: str) -> None:
     steer(console, "Quarantine … ann").click()
     console.served.federation.run_to_end(run_id)

@@ -170,6 +170,7 @@ def test_a_link_that_is_cut_again_and_again_loses_and_doubles_no_event(console: 
         console.page.goto("about:blank")
 
 
+@pytest.mark.full
 def test_an_aggregator_that_is_away_is_said_and_the_page_goes_on_when_it_is_back(console: Console, run_id: str) -> None:
     console.tolerate(AWAY)
     start(console, run_id, 1)
@@ -192,6 +193,7 @@ def test_an_aggregator_that_is_away_is_said_and_the_page_goes_on_when_it_is_back
     expect_every_event(console, run_id)
 
 
+@pytest.mark.full
 def test_a_run_that_is_not_there_is_said(console: Console) -> None:
     console.tolerate("status of 404")
     console.open("#/runs/nobody-knows")
@@ -226,11 +228,13 @@ def seen_in_a_frame(console: Console, text: Locator) -> bool:
     return text.is_visible()
 
 
+@pytest.mark.full
 def test_an_address_that_leads_nowhere_is_said(console: Console) -> None:
     console.open("#/nowhere/<script>")
     expect(console.page.get_by_role("heading", level=1)).to_have_text("There is no such page")
 
 
+@pytest.mark.full
 def test_two_tabs_show_the_same(console: Console, run_id: str) -> None:
     start(console, run_id, 1)
     console.open(f"#/runs/{run_id}")
@@ -245,6 +249,7 @@ def test_two_tabs_show_the_same(console: Console, run_id: str) -> None:
         expect_every_event(tab, run_id)
 
 
+@pytest.mark.full
 def test_an_overview_follows_a_run(console: Console, run_id: str) -> None:
     console.open()
     card = console.page.get_by_role("article").filter(has=console.page.get_by_role("link", name="test"))
