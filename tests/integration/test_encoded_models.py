@@ -36,7 +36,14 @@ pytestmark = pytest.mark.slow
 
 PRECISIONS = ("bfloat16", "int8")
 SHARES = {"bfloat16": 0.5, "int8": 0.25}
-TRIED = ["fedplcc", "fedrep", pytest.param("fedopt", marks=pytest.mark.full)]
+TRIED = [
+    ("fedplcc", "int8"),
+    ("fedrep", "bfloat16"),
+    *(
+        pytest.param(*pair, marks=pytest.mark.full)
+        for pair in (("fedplcc", "bfloat16"), ("fedrep", "int8"), ("fedopt", "bfloat16"), ("fedopt", "int8"))
+    ),
+]
 """Prototypes beside the model, tensors that clients keep, slots of the server."""
 
 
@@ -55,8 +62,7 @@ def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         control.close()
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("method", TRIED)
+@pytest.mark.parametrize(("method", "precision"), TRIED)
 def test_interruptions_and_processes_change_no_byte(
     method: str, precision: str, data: Path, folder: Path, processes: RunControl
 ) -> None:

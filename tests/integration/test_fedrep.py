@@ -74,6 +74,7 @@ def kept_heads(federation: Federation, run_id: str) -> list[Mapping[str, np.ndar
     return [state for state in states if state is not None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "hyper", [pytest.param({}, marks=pytest.mark.full), {"upload_head": False}], ids=["uploaded", "kept"]
 )

@@ -127,7 +127,9 @@ def test_streams_opened_and_reset_on_many_connections_cancel_no_call_of_another(
     assert eventually(lambda: audited(federation, named, stranger), "the attack is in the audit")
 
 
-@pytest.mark.parametrize("first", ["", HALF_A_HELLO], ids=["silence", "half a hello"])
+@pytest.mark.parametrize(
+    "first", ["", pytest.param(HALF_A_HELLO, marks=pytest.mark.full)], ids=["silence", "half a hello"]
+)
 @pytest.mark.parametrize("port", ["member", "enrolment", "metrics"])
 def test_silent_connections_at_the_limit_and_50_more_leave_others_served(
     port: str, first: str, federation: Federation, stranger: str, tmp_path: Path

@@ -87,6 +87,7 @@ def test_local_models_are_judged_beside_the_global_one(data: Path, tmp_path: Pat
     assert any(line["accuracy"] != line["accuracy_local"] for line in metrics)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
 def test_interrupted_and_continued_equals_uninterrupted(
     data: Path, tmp_path: Path, method: str, hyper: dict[str, Any]

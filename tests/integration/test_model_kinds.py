@@ -67,6 +67,7 @@ def test_clients_of_two_kinds_share_prototypes_and_the_run_says_their_kinds(data
     assert {counts["model"] for report in reports for counts in report["counts"]} == {"local"}
 
 
+@pytest.mark.full
 def test_the_same_kinds_give_the_same_bytes_twice_and_in_worker_processes(
     data: Path, tmp_path: Path, undisturbed: Path
 ) -> None:

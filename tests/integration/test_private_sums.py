@@ -66,7 +66,8 @@ def means_document(folder: Path, _: WeightsStore) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("document", "claim", "releases"), [(sums_document, "site", 1), (means_document, "prototypes", 2)]
+    ("document", "claim", "releases"),
+    [(sums_document, "site", 1), pytest.param(means_document, "prototypes", 2, marks=pytest.mark.full)],
 )
 def test_simulated_and_deployed_a_private_run_ends_in_the_same_bytes(
     weights: WeightsStore,

@@ -115,34 +115,9 @@ def test_confusion_and_histograms_are_kept_where_the_run_asks_and_change_nothing
         assert report == json.loads(without)
 
 
-def test_prototype_terms_that_are_off_give_fedavgs_model(data: Path, tmp_path: Path) -> None:
-    fedavg = simulated(tiny_federation.document(data, "fedavg"), tmp_path / "fedavg")
-    off = {"lambda1": 0.0, "lambda2": 0.0}
-    neutral = simulated({**tiny_federation.document(data, "fedplcc"), "method": off}, tmp_path / "neutral")
-    assert neutral["model_sha256"] == fedavg["model_sha256"]
-    on = simulated(tiny_federation.document(data, "fedplcc"), tmp_path / "on")
-    assert on["model_sha256"] != fedavg["model_sha256"]
-
-
-def test_a_contrast_that_is_off_gives_fedavgs_model_and_one_that_is_on_begins_in_round_two(
-    data: Path, tmp_path: Path
-) -> None:
-    fedavg = simulated(tiny_federation.document(data, "fedavg"), tmp_path / "fedavg")
-    neutral = simulated({**tiny_federation.document(data, "moon"), "method": {"mu": 0.0}}, tmp_path / "neutral")
-    assert neutral["model_sha256"] == fedavg["model_sha256"]
-    on = simulated(tiny_federation.document(data, "moon"), tmp_path / "on")
-    assert on["model_sha256"] != fedavg["model_sha256"]
-    lines = {
-        name: [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("fedavg", "on")
-    }
-    assert lines["on"][0]["model_sha256"] == lines["fedavg"][0]["model_sha256"]
-    assert [sorted(line["loss"]) for line in lines["on"]] == [["ce"], ["ce", "contrast"], ["ce", "contrast"]]
-
-
 @pytest.mark.parametrize(
     ("method", "num_asked"),
-    [("fedplcc", 0), ("fedplcc", 1), ("fedplcc", 9), ("fedplcc", 25), ("moon", 25), ("moon", 40)],
+    [("fedplcc", 0), ("fedplcc", 9), ("moon", 25)],
 )
 def test_interrupted_and_continued_equals_uninterrupted(
     data: Path, tmp_path: Path, method: str, num_asked: int

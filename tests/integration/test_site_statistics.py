@@ -62,6 +62,7 @@ def test_evaluation_at_the_sites_changes_nothing_but_reports(data: Path, runs: P
         assert (runs / "site" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
+@pytest.mark.full
 def test_prototypes_of_the_sites_change_prototypes_and_what_is_learnt_from_them(runs: Path) -> None:
     both, site = lines_of(runs / "both"), lines_of(runs / "site")
     assert both[0]["model_sha256"] == site[0]["model_sha256"], "no prototype took part in it"
@@ -129,6 +130,7 @@ def test_a_model_that_is_adapted_to_a_sites_training_images_has_its_reported_acc
             assert 0 < said["accuracy"] < 1, "it could be another"
 
 
+@pytest.mark.full
 def test_in_a_stream_statistics_are_of_the_images_of_the_present_stage(data: Path, tmp_path: Path) -> None:
     """Client `right` has nothing to train on in the first stage, and takes no part in it."""
     stream = {"stages": 2, "rounds_per_stage": 1, "classes": [["thin"], ["wide", "plain"]]}

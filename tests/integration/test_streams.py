@@ -223,6 +223,7 @@ def test_clients_choose_among_the_classes_that_they_have_seen(method: str, data:
                 assert own["correct"][0] == 0, "it has no image of the first class, and never names it"
 
 
+@pytest.mark.full
 def test_without_its_terms_and_heads_fedmlp_is_fedavg_in_every_stage(data: Path, tmp_path: Path) -> None:
     off = {"lambda1": 0.0, "lambda2": 0.0, "lambda3": 0.0, "own_head": False}
     simulated({**fedmlp(data), "method": off}, tmp_path / "off")

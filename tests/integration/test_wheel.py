@@ -168,6 +168,7 @@ def test_the_console_is_served_from_the_installed_wheel(installed: Installed) ->
         assert f"{path} 200 True\n" in output
 
 
+@pytest.mark.full
 def test_the_demo_runs_from_a_foreign_folder(installed: Installed) -> None:
     assert installed.run("fedplcc", "--version") == f"fedplcc {VERSION}\n"
     output = installed.run("fedplcc", "demo", "--rounds", "1", "--samples-per-class", "5", "--json")
