@@ -32,7 +32,7 @@ LIMITS = {
     "aggregator/computation/reading_ahead.py read_ahead ThreadPoolExecutor": "none needed: of one fold, in its turn",
     "aggregator/incoming/commits.py Commits.__init__ Semaphore": "one at a time of a client",
     "aggregator/aggregating/round_work.py RoundWork.__init__ AggregationTurns": "runs take turns by the time they used",
-    "aggregator/identity/sign_on/pending.py Pending.require_room Overloaded": "MOST_OF_AN_ADDRESS of an address",
+    "aggregator/identity/sign_on/pending.py Pending.require_terminal Overloaded": "MOST_TERMINALS of an address",
     "aggregator/identity/sign_on/sign_ons.py SignOns.__init__ Semaphore": "MOST_OF_A_PERSON sessions of a person",
     "aggregator/identity/sign_on/sign_ons.py SignOns.__init__ Semaphore 2": "COMING_OF_AN_ADDRESS of an address",
     "aggregator/identity/sign_on/sign_ons.py SignOns._place_of Semaphore": "it is the share of an address",

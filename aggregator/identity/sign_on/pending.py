@@ -6,7 +6,7 @@ import base64
 import hashlib
 import secrets
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,8 +15,10 @@ from fedplcc.shared.errors import Overloaded
 
 PENDING_S = 600.0
 """Longest time from the beginning of a sign-on to its end."""
-MOST_PENDING, MOST_OF_AN_ADDRESS = 1_024, 32
-"""Most sign-ons that have begun and not ended; and of one address, for which another one waits."""
+MOST_PENDING = 1_024
+"""Most sign-ons that have begun and not ended: for one more, the oldest of the address that has most is forgotten."""
+MOST_TERMINALS = 32
+"""Most of one address at terminals, for which the provider was asked; another one waits."""
 MAX_HANDLE = 64
 """Most characters of what a caller shows."""
 
@@ -46,31 +48,30 @@ class Pending:
 
     def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
         self._steady = steady
-        self._begun: OrderedDict[str, Begun] = OrderedDict()
-        """By the SHA-256 of the handle, which is the state that travels with a browser."""
-        self._of: Counter[str] = Counter()
+        self._begun: dict[str, Begun] = {}
+        """By the SHA-256 of the handle, which is the state that travels with a browser; the oldest first."""
 
-    def require_room(self, address: str) -> None:
-        """Refuse an address that has begun enough.
+    def require_terminal(self, address: str) -> None:
+        """Refuse an address that has begun enough at terminals.
 
         Raises:
             Overloaded: As many wait for their end as may.
         """
-        now = self._steady()
-        for state in [state for state, begun in self._begun.items() if begun.ends_at <= now]:
-            self._remove(state)
-        if self._of[address] >= MOST_OF_AN_ADDRESS or len(self._begun) >= MOST_PENDING:
+        self._forget_ended()
+        if sum(begun.address == address and begun.device_code != "" for begun in self._begun.values()) >= MOST_TERMINALS:
             raise Overloaded(
-                f"{MOST_OF_AN_ADDRESS} sign-ons of one address, or {MOST_PENDING:,} of all, have begun and not ended; "
+                f"{MOST_TERMINALS} sign-ons of one address have begun at terminals and not ended; "
                 f"try again within {PENDING_S / 60:.0f} minutes"
             )
 
     def add(self, begun: Begun) -> str:
-        """Keep a sign-on; returns its handle. Raises Overloaded."""
-        self.require_room(begun.address)
+        """Keep a sign-on; returns its handle."""
+        self._forget_ended()
+        if len(self._begun) >= MOST_PENDING:
+            [(most, _)] = Counter(each.address for each in self._begun.values()).most_common(1)
+            self._begun.pop(next(state for state, each in self._begun.items() if each.address == most))
         handle = new_secret()
         self._begun[challenge_of(handle)] = begun
-        self._of[begun.address] += 1
         return handle
 
     def find(self, handle: str) -> Begun:
@@ -89,14 +90,13 @@ class Pending:
     def take(self, handle: str) -> Begun:
         """Do the same, once. Raises SignOnRefused."""
         begun = self.find(handle)
-        self._remove(challenge_of(handle))
+        del self._begun[challenge_of(handle)]
         return begun
 
-    def _remove(self, state: str) -> None:
-        address = self._begun.pop(state).address
-        self._of[address] -= 1
-        if not self._of[address]:
-            del self._of[address]
+    def _forget_ended(self) -> None:
+        now = self._steady()
+        for state in [state for state, begun in self._begun.items() if begun.ends_at <= now]:
+            del self._begun[state]
 
 
 def new_secret() -> str:

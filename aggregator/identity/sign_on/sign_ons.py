@@ -118,11 +118,10 @@ class SignOns:
 
         Raises:
             MalformedRequest: The code would travel back in plain text.
-            Overloaded, SignOnUnavailable: See `Pending` and `Provider`.
+            SignOnUnavailable: See `Provider`.
         """
         if not is_trustworthy(redirect_uri):
             raise MalformedRequest("redirect_uri: it is neither https, nor http on loopback", field="redirect_uri")
-        self._pending.require_room(address)
         metadata = await self._provider.metadata()
         begun = Begun(address, self._steady() + PENDING_S, redirect_uri=redirect_uri)
         handle = self._pending.add(begun)
@@ -145,7 +144,7 @@ class SignOns:
         Raises:
             Overloaded, SignOnUnavailable: See `Pending` and `Provider`.
         """
-        self._pending.require_room(address)
+        self._pending.require_terminal(address)
         async with self._place_of(address):
             found = await self._provider.device_code(self._scopes)
         url = found.get("verification_uri")

@@ -17,7 +17,7 @@ from fedplcc.aggregator.identity.keys import Keys
 from fedplcc.aggregator.identity.sign_on import provider as provider_module
 from fedplcc.aggregator.identity.sign_on import sign_ons as sign_ons_module
 from fedplcc.aggregator.identity.sign_on.id_tokens import LEEWAY_S, MAX_TOKEN
-from fedplcc.aggregator.identity.sign_on.pending import MOST_OF_AN_ADDRESS, PENDING_S
+from fedplcc.aggregator.identity.sign_on.pending import MOST_PENDING, MOST_TERMINALS, PENDING_S
 from fedplcc.aggregator.identity.sign_on.provider import KEYS_S, MAX_ANSWER, Provider, secret_in
 from fedplcc.aggregator.identity.sign_on.rules import Rules
 from fedplcc.aggregator.identity.sign_on.sign_ons import CHECK_S, GOOD_S, SignOns
@@ -239,20 +239,32 @@ async def test_a_code_is_good_only_with_its_verifier_and_in_time(setup: Setup) -
         assert caught.value.metadata["check"] == "state"
 
 
-async def test_sign_ons_that_nobody_ends_are_bounded_by_address(setup: Setup) -> None:
+async def test_sign_ons_that_nobody_ends_keep_nobody_out(setup: Setup) -> None:
     async with setup.signing_on() as sign_ons:
-        for _ in range(MOST_OF_AN_ADDRESS):
-            await sign_ons.begin_in_browser(BACK, HERE)
-        with pytest.raises(Overloaded):
-            await sign_ons.begin_in_browser(BACK, HERE)
-        with pytest.raises(Overloaded):
-            await sign_ons.begin_at_terminal(HERE)
-        assert not setup.provider.asked["/device"]
-        await sign_ons.begin_in_browser(BACK, "192.0.2.8")
-        setup.steady.now += PENDING_S
-        await sign_ons.begin_in_browser(BACK, HERE)
+        strangers = [f"198.51.100.{number}" for number in range(MOST_PENDING // 32)]
+        for number in range(2 * MOST_PENDING):
+            await sign_ons.begin_in_browser(BACK, strangers[number % len(strangers)])
+        begun = await sign_ons.begin_in_browser(BACK, HERE)
+        for number in range(MOST_PENDING):
+            await sign_ons.begin_in_browser(BACK, strangers[number % len(strangers)])
+        code, state = setup.provider.code_for(begun.url)
+        session, _ = await sign_ons.finish(begun.handle, state, code)
+        assert session.label == ADA
         with pytest.raises(MalformedRequest):
             await sign_ons.begin_in_browser("http://fl.example.org/v1/sign-on/callback", HERE)
+
+
+async def test_sign_ons_at_terminals_are_bounded_by_address(setup: Setup) -> None:
+    async with setup.signing_on() as sign_ons:
+        for _ in range(MOST_TERMINALS):
+            await sign_ons.begin_at_terminal(HERE)
+        with pytest.raises(Overloaded):
+            await sign_ons.begin_at_terminal(HERE)
+        assert setup.provider.asked["/device"] == MOST_TERMINALS
+        await sign_ons.begin_at_terminal("192.0.2.8")
+        await sign_ons.begin_in_browser(BACK, HERE)
+        setup.steady.now += PENDING_S
+        await sign_ons.begin_at_terminal(HERE)
 
 
 async def test_a_terminal_waits_for_its_person(setup: Setup) -> None:
