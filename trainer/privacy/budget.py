@@ -190,16 +190,16 @@ class Budget:
         if not any((each.run_hash, each.round) == (run_hash, round) for each in charges):
             self._check_room(charges, mu)
 
-    def charge(self, charge: Charge, *, most_of_run: int | None = None) -> None:
+    def charge(self, charge: Charge, *, most_of_run: int) -> None:
         """Charge a release, durably; the same one again changes nothing.
 
         Args:
             charge: It.
-            most_of_run: Most releases of its run, for which the run's epsilon is; None where that is not limited.
+            most_of_run: Most releases of its run, for which the run's epsilon is.
 
         Raises:
             BudgetSpent: There is no room for it.
-            ClaimNotKept: The run has all its releases: a round that is asked for again, of another model, is one more.
+            ClaimNotKept: The run has all its releases: a round that is asked for again, of another model or other images, is one more.
             DiskFull, StoreUnavailable: It cannot be kept.
         """
         with self._held():
@@ -207,10 +207,10 @@ class Budget:
             if any(each.name == charge.name for each in known):
                 return
             made = sum(each.run_id == charge.run_id for each in known)
-            if most_of_run is not None and made >= most_of_run:
+            if made >= most_of_run:
                 raise ClaimNotKept(
                     f"round {charge.round} would be release {made + 1} of the {most_of_run} that the run's epsilon is for; "
-                    "begin a new run from its model"
+                    "begin a new run"
                 )
             self._check_room(known, charge.mu)
             if len(known) >= MAX_CHARGES:

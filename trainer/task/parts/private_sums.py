@@ -56,6 +56,7 @@ def private_groups(work: Work, features_ND: FloatArray, labels_N: IntArray) -> d
 
     Raises:
         BudgetSpent: There is no room for it.
+        ClaimNotKept: The run has all its releases.
         DiskFull, StoreUnavailable: It cannot be charged.
     """
     config = work.job.config
@@ -105,7 +106,7 @@ def _released(work: Work, release: Release, features_ND: FloatArray, labels_N: I
             round=at,
             claim=config.privacy.claim,
         ),
-        most_of_run=None if centres else config.privacy.num_releases(config.run.rounds),
+        most_of_run=config.privacy.num_releases(config.run.rounds),
     )
     if job.metrics is not None:
         job.metrics.epsilon_spent.set(budget.spent_epsilon)

@@ -96,7 +96,8 @@ def test_the_budget_has_the_limit_of_the_trainer_and_the_cost_of_each_run(state:
                 run_id=run,
                 round=number,
                 claim="site",
-            )
+            ),
+            most_of_run=2,
         )
     code, shown, _ = typed("budget")
     assert code == ExitCode.OK

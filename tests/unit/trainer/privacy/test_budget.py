@@ -24,10 +24,10 @@ def test_releases_add_up_over_runs_and_processes_and_the_same_one_costs_once(tmp
     folder = tmp_path / "state" / "privacy"
     assert Budget(folder).charges == ()
     assert not folder.exists()  # reading makes nothing
-    Budget(folder).charge(a_charge())
-    Budget(folder).charge(a_charge())
+    Budget(folder).charge(a_charge(), most_of_run=9)
+    Budget(folder).charge(a_charge(), most_of_run=9)
     assert Budget(folder).spent_epsilon == pytest.approx(1.0, abs=1e-6)
-    Budget(folder).charge(a_charge("b", run="s"))
+    Budget(folder).charge(a_charge("b", run="s"), most_of_run=9)
     assert [each.name for each in Budget(folder).charges] == ["a", "b"]
     assert 2**0.5 - 0.1 < Budget(folder).spent_epsilon < 1.6
 
@@ -40,7 +40,7 @@ def test_the_limit_of_the_last_start_is_kept_for_who_looks_and_only_where_there_
         Budget(folder, epsilon=epsilon, delta=1e-6).keep_limit()
         found = Budget.of_trainer(tmp_path)
         assert (found.limit, found.delta) == (epsilon, 1e-6)
-        found.charge(a_charge())
+        found.charge(a_charge(), most_of_run=9)
     assert stat.S_IMODE((folder / LIMIT).stat().st_mode) == 0o600
     (folder / BUDGET).unlink()
     with pytest.raises(StoreUnavailable, match="missing or damaged: put the folder"):
@@ -50,7 +50,7 @@ def test_the_limit_of_the_last_start_is_kept_for_who_looks_and_only_where_there_
 def test_what_is_told_has_a_bound_and_can_be_read(tmp_path: Path) -> None:
     budget = Budget(tmp_path)
     assert budget.told_epsilon() == 0.0
-    budget.charge(replace(a_charge(), mu=1e9))
+    budget.charge(replace(a_charge(), mu=1e9), most_of_run=9)
     assert budget.told_epsilon() is None
     assert [each["epsilon"] for each in budget.by_run()] == [None]
     (tmp_path / BUDGET).write_text("{")
@@ -61,15 +61,15 @@ def test_beyond_the_limit_there_is_no_release_and_one_that_was_charged_stays_fre
     budget = Budget(tmp_path, epsilon=1.0, delta=1e-5)
     charge = a_charge()
     budget.check(charge.mu, "r", 1)
-    budget.charge(charge)
+    budget.charge(charge, most_of_run=9)
     budget.check(charge.mu, "r", 1)  # the same release may be asked for again
-    budget.charge(charge)
+    budget.charge(charge, most_of_run=9)
     before = (tmp_path / BUDGET).read_bytes()
     for run, round in (("s", 1), ("r", 2)):
         with pytest.raises(BudgetSpent, match=r"from epsilon 1 to 1\.\d+, and its owner allows 1 \(delta 1e-05\)"):
             budget.check(charge.mu, run, round)
     with pytest.raises(BudgetSpent):
-        budget.charge(a_charge("other images"))
+        budget.charge(a_charge("other images"), most_of_run=9)
     assert (tmp_path / BUDGET).read_bytes() == before
     assert sum(each.mu**2 for each in budget.charges) <= mu_of(1.0, 1e-5) ** 2 * (1 + 1e-9)
     Budget(tmp_path, epsilon=2.0).check(charge.mu, "s", 1)
@@ -91,14 +91,14 @@ def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_lost_record_of_what_was_spent_is_no_empty_one(tmp_path: Path, damage: str) -> None:
     budget = Budget(tmp_path, epsilon=9.0)
     budget.key()
-    budget.charge(a_charge())
+    budget.charge(a_charge(), most_of_run=9)
     path = tmp_path / BUDGET
     content = path.read_bytes()
     if damage == "missing":
         path.unlink()
     else:
         path.write_bytes(content.replace(b'"round":1', b'"round":2') if damage == "changed" else content[:-9])
-    for use in (budget.key, lambda: budget.charge(a_charge("b")), lambda: budget.check(0.1, "r", 1)):
+    for use in (budget.key, lambda: budget.charge(a_charge("b"), most_of_run=9), lambda: budget.check(0.1, "r", 1)):
         with pytest.raises(StoreUnavailable, match="missing or damaged: put the folder"):
             use()
 
@@ -108,11 +108,11 @@ def test_a_process_that_is_killed_at_any_step_charges_a_release_once(tmp_path: P
         folder = tmp_path / f"{at}" / "privacy"
         with killed_at(at, "trainer.privacy") as passed:
             Budget(folder).key()
-            Budget(folder).charge(a_charge())
+            Budget(folder).charge(a_charge(), most_of_run=9)
         names = [each.name for each in Budget(folder).charges]
         assert names in ([], ["a"])
         first = Budget(folder).key()
-        Budget(folder).charge(a_charge())
+        Budget(folder).charge(a_charge(), most_of_run=9)
         assert [each.name for each in Budget(folder).charges] == ["a"]
         assert Budget(folder).key() == first
         if len(passed) < at:

@@ -240,7 +240,9 @@ def test_other_images_have_other_noise_and_cost_again(tmp_path: Path, consent: C
     moved = Site(tmp_path / "a", data_of(tmp_path, 2, [0] * 9 + [1] * 5), consent)
     moved.states = tmp_path / "elsewhere"  # its record of the run's data is gone, its budget is not
     moved.begin()
-    moved.do(run)
+    with pytest.raises(ClaimNotKept, match="release 2 of the 1"):
+        moved.do(run)
+    moved.do(replace(run, run_id="run-2"))
     first, second = (released(each)[0] for each in (site, moved))
     assert len(moved.budget.charges) == 2
     # The same noise would leave the difference of the sums, which is small beside it.
@@ -331,12 +333,15 @@ def test_class_means_are_a_release_in_every_round(tmp_path: Path, consent: Conse
         site.do(run, round=4)
 
 
+@pytest.mark.parametrize("is_of_sums", [True, False])
 def test_a_round_that_is_asked_for_with_model_after_model_is_no_way_round_the_runs_epsilon(
-    tmp_path: Path, consent: Consent
+    tmp_path: Path, consent: Consent, is_of_sums: bool
 ) -> None:
-    """An aggregator that takes no commit and offers another model has the means of each released anew."""
+    """An aggregator that takes no commit and offers another model has the sums or means under each released anew."""
     data, run = data_of(tmp_path, 1, [0] * 9 + [1] * 5), private_means_run()
-    site = Site(tmp_path / "a", data, consent, epsilon=None)
+    if is_of_sums:
+        run = private_run(consent, epsilon=None, delta=None, noise=5.0, release_every=1)
+    site = Site(tmp_path / "a", data, consent, epsilon=None, tells_counts=False)
     site.do(run)
     first = from_bytes(next(iter(site.aggregator.blobs.values())))
     none_yet = site.aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(PrototypeSet.empty()))
@@ -349,7 +354,8 @@ def test_a_round_that_is_asked_for_with_model_after_model_is_no_way_round_the_ru
         model = {
             name: array * (1 + number / 1000) if array.dtype == np.float32 else array for name, array in first.items()
         }
-        payload = Payload(tensor_groups=(site.aggregator.offer(MODEL, to_bytes(model)),), prototype_sets=(none_yet,))
+        sets = () if is_of_sums else (none_yet,)
+        payload = Payload(tensor_groups=(site.aggregator.offer(MODEL, to_bytes(model)),), prototype_sets=sets)
         task = Task(kind=TaskKind.TRAIN, run=run, round=2, total_rounds=3, payload=payload)
         with pytest.raises(refused):
             site.runner.perform(task, site.aggregator)
