@@ -151,11 +151,12 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
         assert facts["document_sha256"] in page.read().decode()
     assert reads(federation) == at_rest, "nothing was read for the run"
 
-    assert facts["document_sha256"] in site(federation, "approve", run_id, "--document", facts["document_sha256"])
+    yes = ("approve", run_id, "--document", facts["document_sha256"])
+    assert facts["document_sha256"] in site(federation, *yes)
     federation.processes["trainer-north"].kill()
     federation.start_trainer("north", "")
     eventually(lambda: control.get(run_id).round >= 2, "rounds go on with north", 120)
-    assert "was approved already" in site(federation, "approve", run_id)
+    assert "was approved already" in site(federation, *yes)
 
     site(federation, "reject", run_id, "--reason", "enough")
     eventually(lambda: [each.client_id for each in control.get(run_id).retired] == ["north"], "north has left", 20)
@@ -167,7 +168,7 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
     assert audit.count("ApproveRun") == audit.count("WithdrawRun") == 1
     assert "client:north" in audit
 
-    said = site(federation, "approve", run_id)
+    said = site(federation, *yes)
     assert f"fedplcc run client admit {run_id} north" in said
     eventually(lambda: not control.get(run_id).retired, "the owner's new yes is enough", 20)
     number = control.get(run_id).round
@@ -310,5 +311,5 @@ def test_no_call_of_any_member_key_or_owner_gives_the_approval(federation: Feder
         [],
         [run_id],
     )
-    site(federation, "approve", run_id)
+    site(federation, "approve", run_id, "--document", found["pending"][0]["document_sha256"])
     eventually(lambda: reads(federation) > before, "its owner's yes is what it waited for", 60)

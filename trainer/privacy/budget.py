@@ -199,7 +199,7 @@ class Budget:
 
         Raises:
             BudgetSpent: There is no room for it.
-            ClaimNotKept: The run has all its releases: a round that is asked for again, of another model or other images, is one more.
+            ClaimNotKept: The run has all its releases: a round of another model or other images is one more.
             DiskFull, StoreUnavailable: It cannot be kept.
         """
         with self._held():

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from fedplcc.trainer.owner.approval.kept import Kept
 
 PENDING_EXAMPLES = examples("fedplcc site pending", "fedplcc site pending --all", "fedplcc site pending --json")
-APPROVE_EXAMPLES = examples(
-    "fedplcc site approve digits-0f3a", "fedplcc site approve digits-0f3a --document 5c1fd2e09ab3"
-)
+APPROVE_EXAMPLES = examples(f"fedplcc site approve digits-0f3a --document {'5c1fd2e09ab31f7e' * 4}")
 REJECT_EXAMPLES = examples(
     "fedplcc site reject digits-0f3a", 'fedplcc site reject digits-0f3a --reason "not for this study"'
 )
@@ -60,7 +58,7 @@ def pending(
     for facts in found:
         for heading, words in lines_of(facts):
             print(printable(f"{heading + ':':<19}{words}"))
-        print()
+        print(f"fedplcc site approve {facts['run_id']} --document {facts['document_sha256']}\n")
     if not found and rule is None:
         print("no run waits: this trainer has no policy, so runs need no approval (--policy FILE)")
     elif not found:
@@ -81,10 +79,10 @@ def approve(
         str,
         typer.Option(
             metavar="SHA256",
-            help="The document that you read, as 'pending' shows it, or its first digits: another one is not approved.",
+            help="The document that you read, as 'pending' shows it: another one is not approved.",
             show_default=False,
         ),
-    ] = "",
+    ],
     state_dir: TrainerStateDir = None,
 ) -> int:
     """Approve a run as it asks now: its document, and the code that it uses. A change of either needs a new approval.

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
-from fedplcc.trainer.owner.approval.asked import Asked
 from fedplcc.trainer.owner.approval.decisions import Decision, Ruling
 from fedplcc.trainer.owner.approval.gate import AwaitsApproval, refusal
 from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.words import facts_of
 from fedplcc.trainer.owner.in_force import policy_in_force
-
-LEAST_DIGITS = 8
-"""Fewest digits by which a document is named."""
 
 
 def rule_of(kept: Kept) -> str | None:
@@ -58,13 +54,13 @@ def decided(kept: Kept) -> list[dict[str, Any]]:
     ]
 
 
-def approve(kept: Kept, run_id: str, document: str = "") -> Decision:
+def approve(kept: Kept, run_id: str, document: str) -> Decision:
     """Approve a run as it asks now; one that was withdrawn or rejected, as it asked then.
 
     Args:
         kept: The site's files.
         run_id: The run.
-        document: SHA-256 of the document that the owner has read, or its first digits; not compared if empty.
+        document: SHA-256 of the document that the owner has read: a run may ask for another one a moment later.
 
     Raises:
         InvalidConfig: No such run waits.
@@ -72,13 +68,13 @@ def approve(kept: Kept, run_id: str, document: str = "") -> Decision:
         StoreUnavailable: The decision cannot be kept.
     """
     asked, last = kept.asked(run_id), kept.decisions().of(run_id)
-    digest = _document(asked, last)
     if asked is None and last is None:
-        raise _unknown(run_id)
-    if document and (len(document) < LEAST_DIGITS or not digest.startswith(document.lower())):
+        raise InvalidConfig(f"no run {run_id[:64]!r} waits here; 'fedplcc site pending' lists those that do")
+    digest = last.document if asked is None and last is not None else "" if asked is None else asked.document_sha256
+    if document.lower() != digest:
         raise FailedPrecondition(
-            f"run {run_id} asks for the document {digest}, not {document[:64]}: nothing was approved; give at least "
-            f"{LEAST_DIGITS} digits of the one that you read"
+            f"run {run_id} asks for the document {digest}, not {document[:64]!r}: nothing was approved; name the one that "
+            "you have read, with all its digits"
         )
     return kept.decide(Ruling.APPROVED, run_id, asked)
 
@@ -93,13 +89,3 @@ def refuse(kept: Kept, run_id: str, reason: str = "") -> Decision:
     asked, last = kept.asked(run_id), kept.decisions().of(run_id)
     is_rejected = asked is not None or (last is not None and last.ruling is Ruling.REJECTED)
     return kept.decide(Ruling.REJECTED if is_rejected else Ruling.WITHDRAWN, run_id, asked, reason=reason)
-
-
-def _document(asked: Asked | None, last: Decision | None) -> str:
-    if asked is not None:
-        return asked.document_sha256
-    return "" if last is None else last.document
-
-
-def _unknown(run_id: str) -> InvalidConfig:
-    return InvalidConfig(f"no run {run_id[:64]!r} waits here; 'fedplcc site pending' lists those that do")

@@ -16,7 +16,7 @@ from fedplcc.doctor.trainer_state import examine_trainer_state
 from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy
-from tests.unit.trainer.owner.test_approval import a_task, refused
+from tests.unit.trainer.owner.test_approval import a_task, approved, refused
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +44,13 @@ def test_a_withdrawal_under_an_id_that_nothing_here_has_says_so(state: Path) -> 
     code, text = called("reject", "run-1x")
     assert (code, "no run run-1x waits, and nothing that left this site was for it" in text) == (ExitCode.OK, True)
     refused(Kept(state), a_task())
-    called("approve", "run-1")
+    approved(Kept(state), "run-1")
     assert "nothing that left" not in called("reject", "run-1")[1]
 
 
 def test_a_run_that_asks_again_is_not_listed_as_approved(state: Path) -> None:
     refused(Kept(state), a_task())
-    called("approve", "run-1")
+    approved(Kept(state), "run-1")
     refused(Kept(state), a_task(rounds=4))
     text = called("pending")[1]
     assert ("its document changed since" in text, "approved: run-1" in text) == (True, False)
@@ -66,13 +66,15 @@ def test_a_run_is_shown_approved_and_withdrawn(state: Path) -> None:
         f'approve = "each", and 0 approvals of the owner hold; 1 wait for it: fedplcc site pending --state-dir {state}',
     )
     (facts,) = json.loads(called("pending", "--json")[1])["pending"]
-    code, text = called("approve", "run-1", "--document", facts["document_sha256"][:7])
-    assert (code, "give at least 8 digits" in text) == (ExitCode.FAILED, True)
-    assert called("approve", "run-1", "--document", facts["document_sha256"][:8])[1].startswith("run run-1 is approved")
-    assert "was approved already" in called("approve", "run-1")[1]
+    assert called("approve", "run-1")[0] == ExitCode.USAGE
+    code, shown = called("approve", "run-1", "--document", facts["document_sha256"][:63])
+    assert (code, "nothing was approved" in shown) == (ExitCode.FAILED, True)
+    line = text[text.index("fedplcc site approve") :].split()[2:]
+    assert called(*line)[1].startswith("run run-1 is approved")
+    assert "was approved already" in called(*line)[1]
     assert called("pending")[1].endswith("approved: run-1")
     assert called("reject", "run-1", "--reason", "enough")[0] == ExitCode.OK
-    code, text = called("approve", "run-1")
+    code, text = called(*line)
     assert "takes part again from the next round on" in text
     assert (code, "fedplcc run client admit run-1 CLIENT" in text) == (ExitCode.OK, True)
     refused(Kept(state), a_task("run-2"))
@@ -83,7 +85,7 @@ def test_a_run_is_shown_approved_and_withdrawn(state: Path) -> None:
 
 def test_what_does_not_hold_and_a_site_without_a_policy_are_told(state: Path) -> None:
     refused(Kept(state), a_task())
-    called("approve", "run-1")
+    approved(Kept(state), "run-1")
     decisions = state / "approval" / "decisions.jsonl"
     decisions.write_text(decisions.read_text().replace("run-1", "run-2"))
     assert "No approval counts" in called("pending")[1]
@@ -101,9 +103,9 @@ def test_what_does_not_hold_and_a_site_without_a_policy_are_told(state: Path) ->
 def test_all_lists_what_was_decided_with_time_and_who(state: Path) -> None:
     for run_id in ("run-1", "run-2", "run-3"):
         refused(Kept(state), a_task(run_id))
-    called("approve", "run-1")
+    approved(Kept(state), "run-1")
     called("reject", "run-2", "--reason", "not for this study")
-    called("approve", "run-3")
+    approved(Kept(state), "run-3")
     called("reject", "run-3")
     text, day = called("pending", "--all")[1], f"{datetime.now(UTC):%Y-%m-%d}"
     user = f"by user {os.getuid()}"

@@ -25,7 +25,7 @@ from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
 from fedplcc.shared.version import VERSION
 from fedplcc.trainer.owner.approval import deciding, packages
 from fedplcc.trainer.owner.approval import kept as kept_files
-from fedplcc.trainer.owner.approval.decisions import Ruling
+from fedplcc.trainer.owner.approval.decisions import Decision, Ruling
 from fedplcc.trainer.owner.approval.gate import GRACE_S, LOOK_S, AwaitsApproval, Gate, RunRejected, RunWithdrawn
 from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept
 from fedplcc.trainer.owner.approval.words import lines_of
@@ -61,16 +61,23 @@ def refused(kept: Kept, task: Task, rule: str | None = "each") -> FedplccError |
     return None
 
 
+def approved(kept: Kept, run_id: str) -> Decision:
+    """Approve what a run asks for, or asked for when it was decided."""
+    asked, last = kept.asked(run_id), kept.decisions().of(run_id)
+    document = asked.document_sha256 if asked is not None else "" if last is None else last.document
+    return deciding.approve(kept, run_id, document)
+
+
 def test_a_run_waits_until_its_owner_approves_it_and_a_restart_keeps_that(kept: Kept) -> None:
     why = refused(kept, a_task())
     assert isinstance(why, AwaitsApproval)
     assert (why.reason, why.detail) == (OwnersWord.AWAITED, "the owner of this site has not approved the run")
     (facts,) = deciding.waiting(kept)
     assert (facts["run_id"], facts["rounds"], facts["started_by"]) == ("run-1", 3, None)
-    made = deciding.approve(kept, "run-1", facts["document_sha256"][:8])
+    made = deciding.approve(kept, "run-1", facts["document_sha256"])
     assert refused(kept, a_task()) is None
     assert deciding.waiting(kept) == []
-    assert deciding.approve(kept, "run-1") == made
+    assert approved(kept, "run-1") == made
     assert [each.ruling for each in kept.decisions().entries] == [Ruling.APPROVED], "twice is once"
 
 
@@ -88,7 +95,7 @@ def test_without_a_policy_and_with_always_nothing_waits_and_a_withdrawal_holds(k
 
 def test_another_document_or_other_code_needs_another_approval(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(kept, a_task())
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     assert refused(kept, a_task("run-2")) is not None, "of another run"
     longer = refused(kept, a_task(rounds=4))
     assert longer is not None
@@ -98,13 +105,13 @@ def test_another_document_or_other_code_needs_another_approval(kept: Kept, monke
     newer = refused(kept, a_task())
     assert newer is not None
     assert newer.detail.endswith("its code changed since")
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     assert refused(kept, a_task()) is None
 
 
 def test_a_matching_run_differs_in_name_and_seed_and_has_no_more_rounds(kept: Kept) -> None:
     refused(kept, a_task())
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     assert refused(kept, a_task("run-2", name="again", seed=7, rounds=2), "matching") is None
     assert isinstance(refused(kept, a_task("run-2", rounds=4), "matching"), AwaitsApproval)
     assert isinstance(refused(kept, a_task("run-2", clients=["ann", "bob"]), "matching"), AwaitsApproval)
@@ -120,18 +127,19 @@ def test_a_rejected_run_stays_rejected_until_it_is_approved(kept: Kept) -> None:
     assert isinstance(why, RunRejected)
     assert deciding.waiting(kept) == []
     assert deciding.refuse(kept, "run-1").reason == "not for this study"
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     assert refused(kept, a_task()) is None
 
 
 @pytest.mark.parametrize(
     ("decide", "error", "says"),
     [
-        (lambda kept: deciding.approve(kept, "run-9"), InvalidConfig, "no run 'run-9' waits here"),
-        (lambda kept: deciding.approve(kept, "../run-1"), InvalidConfig, "no id of a run"),
+        (lambda kept: approved(kept, "run-9"), InvalidConfig, "no run 'run-9' waits here"),
+        (lambda kept: approved(kept, "../run-1"), InvalidConfig, "no id of a run"),
         (lambda kept: deciding.refuse(kept, "../run-1"), InvalidConfig, "no id of a run"),
         (lambda kept: deciding.approve(kept, "waits", "0" * 64), FailedPrecondition, "nothing was approved"),
-        (lambda kept: deciding.approve(kept, "waits", ""), None, ""),
+        (lambda kept: deciding.approve(kept, "waits", ""), FailedPrecondition, "nothing was approved"),
+        (lambda kept: approved(kept, "waits"), None, ""),
         (lambda kept: deciding.refuse(kept, "waits", "x" * 501), InvalidConfig, "at most 500"),
         (lambda kept: deciding.refuse(kept, "waits", "a\nb"), InvalidConfig, "printable"),
     ],
@@ -140,7 +148,7 @@ def test_what_cannot_be_decided_is_refused_with_what_to_do(
     kept: Kept, decide: Any, error: type[FedplccError] | None, says: str
 ) -> None:
     refused(kept, a_task())
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     refused(kept, a_task("waits"))
     if error is None:
         decide(kept)
@@ -175,9 +183,9 @@ ALL_RULES = (None, "always", "matching", "each")
 def test_changed_decisions_approve_nothing_and_a_no_that_can_be_read_stays(kept: Kept, meddling: str) -> None:
     for run_id in ("run-1", "run-2", "run-3"):
         refused(kept, a_task(run_id))
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     deciding.refuse(kept, "run-2")
-    deciding.approve(kept, "run-3")
+    approved(kept, "run-3")
     path = kept.folder / "decisions.jsonl"
     path.write_text("\n".join(MEDDLING[meddling](path.read_text().splitlines())) + "\n")
     was, is_no = path.read_bytes(), meddling != "a rejection turned"
@@ -186,7 +194,7 @@ def test_changed_decisions_approve_nothing_and_a_no_that_can_be_read_stays(kept:
         assert isinstance(why, AwaitsApproval)
         assert "was changed, damaged or removed. No approval counts" in why.detail
         assert isinstance(refused(kept, a_task("run-2"), rule), RunRejected if is_no else AwaitsApproval)
-    deciding.approve(Kept(kept.folder.parent), "run-1")
+    approved(Kept(kept.folder.parent), "run-1")
     for rule in ALL_RULES:
         assert refused(kept, a_task("run-1"), rule) is None
         assert isinstance(refused(kept, a_task("run-2"), rule), RunRejected if is_no else AwaitsApproval)
@@ -222,7 +230,7 @@ def _told_all(kept: Kept) -> None:
 @pytest.mark.parametrize("lost", ["the last line", "the file", "all but an older copy of the folder"])
 def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept, lost: str, tmp_path: Path) -> None:
     refused(kept, a_task())
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     path = kept.folder / "decisions.jsonl"
     older = path.read_bytes()
     shutil.copytree(kept.folder, tmp_path / "older")
@@ -248,7 +256,7 @@ def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept
 
 def test_another_secret_and_none_make_no_decision_hold(kept: Kept) -> None:
     refused(kept, a_task())
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     secret = kept.folder / "secret"
     assert (secret.stat().st_mode & 0o777, (kept.folder / "decisions.jsonl").stat().st_mode & 0o777) == (0o600, 0o600)
     secret.write_bytes(bytes(32))
@@ -261,7 +269,7 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
     def whole(folder: Path) -> None:
         Kept(folder).say_page("http://127.0.0.1:1/")
         refused(Kept(folder), a_task())
-        made = deciding.approve(Kept(folder), "run-1")
+        made = approved(Kept(folder), "run-1")
         (report,) = Gate(Kept(folder), "each").look(None).reports
         Kept(folder).told(report[0])
         assert report[0] == made
@@ -278,7 +286,7 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
         assert not before.trouble, name
         assert len(before.entries) <= 1
         assert (refused(Kept(folder), a_task()) is None) is (len(before.entries) == 1), name
-        deciding.approve(Kept(folder), "run-1")
+        approved(Kept(folder), "run-1")
         assert [each.ruling for each in Kept(folder).decisions().entries] == [Ruling.APPROVED], name
         for decision, _problem in Gate(Kept(folder), "each").look(None).reports:
             Kept(folder).told(decision)
@@ -289,7 +297,7 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
 def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: Path) -> None:
     def damaged(folder: Path, *, is_missing: bool) -> Kept:
         refused(Kept(folder), a_task())
-        deciding.approve(Kept(folder), "run-1")
+        approved(Kept(folder), "run-1")
         deciding.refuse(Kept(folder), "run-2")
         _told_all(Kept(folder))
         path = folder / "approval" / "decisions.jsonl"
@@ -318,7 +326,7 @@ def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_
     refused(kept, a_task())
     gate, run = Gate(kept, "each"), a_task().run
     assert gate.look(run) == gate.look(None)
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     deciding.refuse(kept, "run-1", "enough")
     found = gate.look(run)
     assert found.is_ended
@@ -334,7 +342,7 @@ def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_
 
 def test_a_task_beyond_the_rounds_that_were_approved_is_refused(kept: Kept) -> None:
     refused(kept, a_task())
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     assert refused(kept, replace(a_task(), round=3)) is None
     for rule in ("each", "matching"):
         why = refused(kept, replace(a_task(), round=4, total_rounds=1000), rule)
@@ -349,7 +357,7 @@ def test_a_withdrawal_is_seen_from_within_a_task_without_a_heartbeat(
     task, now = a_task(), [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     refused(kept, task)
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     gate = Gate(kept, "each")
     gate.check(task)
     assert task.run is not None
@@ -389,7 +397,7 @@ def test_versions_of_torch_and_timm_are_told_and_another_timm_needs_another_appr
     told = [dict(lines_of(facts))["code"] for facts in deciding.waiting(kept)]
     ours = f"fedplcc {VERSION}"
     assert told == [f"{ours}, timm 1.0.9; on torch 2.8.0", f"{ours}; on torch 2.8.0"]
-    assert (deciding.approve(kept, "run-1").torch, deciding.approve(kept, "run-2").torch) == ("2.8.0", "2.8.0")
+    assert (approved(kept, "run-1").torch, approved(kept, "run-2").torch) == ("2.8.0", "2.8.0")
     versions["torch"] = "2.9.0"
     assert refused(kept, of_timm()) is None
     versions["timm"] = "1.1.0"
@@ -422,7 +430,7 @@ def test_who_started_a_run_is_told_and_no_approval_is_bound_to_it(kept: Kept) ->
     (facts,) = deciding.waiting(kept)
     assert facts["started_by"] == "ward round (run)?[2J?" + 99 * "x"
     assert dict(lines_of(facts))["started by"].endswith("x, says the aggregator")
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     assert refused(kept, begun_by("somebody else")) is None
 
 
@@ -461,7 +469,7 @@ def test_the_code_of_other_packages_is_part_of_what_is_approved(
     (facts,) = deciding.waiting(kept)
     assert list(facts["code"]) == ["fedplcc", "their_models"]
     assert facts["code_named"] == ["their_models.sub.nets:Net"]
-    deciding.approve(kept, "run-1")
+    approved(kept, "run-1")
     assert refused(kept, task) is None
     (package / "sub" / "nets.py").write_text("two\n")
     changed = refused(kept, task)
@@ -492,4 +500,4 @@ def test_a_run_is_no_in_words_with_sizes_where_they_are_known(kept: Kept) -> Non
     }
     assert words["started by"].startswith("not known here")
     assert facts["document_sha256"] == words["document"]
-    assert str(os.getuid()) in deciding.approve(kept, "run-1").by
+    assert str(os.getuid()) in approved(kept, "run-1").by
