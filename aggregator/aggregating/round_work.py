@@ -106,7 +106,7 @@ class RoundWork:
 
         Args:
             run: The run.
-            extra: Takes events of clients whose prototypes are far larger than those of the others.
+            extra: Takes events of clients whose prototypes or groups are far larger than those of the others.
         """
         assert run.current_round is not None
         number = run.current_round.number
@@ -140,7 +140,7 @@ class RoundWork:
             if found is None:
                 raise
             return partial(run_moves.park, reason=found)
-        far = far_among(made.prototype_norms, number, "prototypes")
+        far = [each for what, norms in made.norms.items() for each in far_among(norms, number, what)]
         extra += [each.event(run.run_id, self._ledger.now()) for each in far]
         return lambda run: round_parts.aggregated(
             run,

@@ -30,8 +30,8 @@ class Aggregated:
     prototype_counts: PrototypeCounts
     start: BlobRef | None = None
     server_state: Mapping[str, BlobRef] = field(default_factory=dict)
-    prototype_norms: Mapping[str, float] = field(default_factory=dict)
-    """The largest L2 norm among each client's prototypes of the round."""
+    norms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """See `RoundMade`."""
 
 
 def aggregate(of: RoundInputs) -> Aggregated:
@@ -64,5 +64,5 @@ def aggregate(of: RoundInputs) -> Aggregated:
         prototype_counts=count_prototypes(made.prototypes, len(of.config.data.classes)),
         start=made.start,
         server_state=made.server_state,
-        prototype_norms=made.prototype_norms,
+        norms=made.norms,
     )

@@ -129,7 +129,7 @@ class RoundMade:
         start: The model that the next round starts from, where that is not the result.
         server_state: What the server keeps for the next round, by name.
         prototypes: The global prototypes.
-        prototype_norms: The largest L2 norm among each client's prototypes.
+        norms: Sizes of what clients sent beside their models, by what it is and by client.
     """
 
     model: BlobRef
@@ -137,7 +137,7 @@ class RoundMade:
     start: BlobRef | None = None
     server_state: Mapping[str, BlobRef] = field(default_factory=dict)
     prototypes: PrototypeSet = field(default_factory=PrototypeSet.empty)
-    prototype_norms: Mapping[str, float] = field(default_factory=dict)
+    norms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def names(self, blob: BlobRef) -> bool:
         """Whether a blob's content is in the result, in the next start or in the server's state."""

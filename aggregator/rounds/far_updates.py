@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.types import MODEL, Event, Round, RoundPhase
 
+PROTOTYPES = "prototypes"
 UPDATE_FAR = "update_far"
 """Event of such an update: once for a member and round."""
 FAR = 10.0
@@ -31,7 +32,7 @@ class FarUpdate:
     norm: float
     median: float
     of: str = MODEL
-    """Its part that is far: the model from the round's global model, or a prototype from 0."""
+    """Its part that is far: the model from the round's global model, a prototype or a group of arrays from 0."""
 
     @property
     def sentence(self) -> str:
@@ -61,6 +62,16 @@ def far_among(norms: Mapping[str, float], number: int, of: str = MODEL) -> list[
         return []
     far = [FarUpdate(name, number, norm, median, of) for name, norm in norms.items() if norm > FAR * median]
     return sorted(far, key=lambda each: (-each.norm, each.client_id))[:MAX_NAMED]
+
+
+def relative_sizes(norms: Mapping[str, float], num_examples: Mapping[str, int]) -> dict[str, float]:
+    """Return the norms of one array of each client in units of their median: as they are or a sample, whichever is less.
+
+    Sums grow with a client's samples, means do not; what is far by both counts is neither. Nothing where a median is 0.
+    """
+    by_sample = {name: norm / max(1, num_examples[name]) for name, norm in norms.items()}
+    whole, each = (statistics.median(of.values()) if of else 0.0 for of in (norms, by_sample))
+    return {name: min(norms[name] / whole, by_sample[name] / each) for name in norms} if whole > 0 and each > 0 else {}
 
 
 def newly_far(before: Round | None, after: Round) -> list[FarUpdate]:
@@ -93,12 +104,14 @@ def warning_of(far: Sequence[FarUpdate]) -> RunWarning | None:
         return None
     shown = sorted(newest.values(), key=lambda each: (-each.round, each.client_id))
     named = ", ".join(each.sentence for each in shown[:MAX_SHOWN])
-    key = "admission.max_update_norm" if any(each.of == MODEL for each in shown) else "admission.max_prototype_norm"
+    named_by = {MODEL: "admission.max_update_norm", PROTOTYPES: "admission.max_prototype_norm"}
+    keys = tuple(key for part, key in named_by.items() if any(each.of == part for each in shown))[:1]
+    limit = f", or set {keys[0]} in a new run" if keys else ""
     more = f" and {len(shown) - MAX_SHOWN} more clients" if len(shown) > MAX_SHOWN else ""
     return RunWarning(
         RunWarningKind.UPDATE_FAR,
         min(each.round for each in far),
         f"accepted updates are more than {FAR:g} times as far away as the median: {named}{more}; ask "
-        f"their sites, quarantine a client that is wrong, or set {key} in a new run",
-        (key,),
+        f"their sites, quarantine a client that is wrong{limit}",
+        keys,
     )

@@ -10,9 +10,10 @@ import numpy as np
 
 from fedplcc.aggregator.computation.fold import cuts
 from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
+from fedplcc.aggregator.rounds.far_updates import relative_sizes
 from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
 from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uploads
-from fedplcc.shared.methods.arrays import ArrayGroup, group_fault
+from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema, group_fault
 from fedplcc.shared.methods.folds.rules import with_rule
 from fedplcc.shared.methods.parts.part import ServerResult, ServerRound
 from fedplcc.shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
@@ -32,12 +33,13 @@ def with_arrays(made: RoundMade, of: RoundInputs) -> RoundMade:
     assert current is not None
     head, model = [of.table.entries[place] for place in of.places(HEAD)], of.stored(made.model)
     declared = declared_arrays(of.config, dim)
+    uploads = _Uploads(of, declared_uploads(of.config, dim))
     step = ServerRound(
         round=current.number,
         seed=of.config.run.seed,
         num_classes=num_classes,
         feature_dim=dim,
-        uploads=_Uploads(of, sorted(declared_uploads(of.config, dim))),
+        uploads=uploads,
         arrays={name: _group(path) for name, path in of.state(list(declared)).items()},
         start_head=_tensors(of.start, head),
         head=_tensors(model, head),
@@ -46,6 +48,7 @@ def with_arrays(made: RoundMade, of: RoundInputs) -> RoundMade:
     _check_made(
         result, {name: group_fault(result.arrays.get(name, {}), declared[name], num_classes) for name in declared}
     )
+    made = replace(made, norms={**made.norms, **uploads.sizes()})
     state = {**made.server_state, **{name: of.blobs.put(name, [to_bytes(result.arrays[name])]) for name in declared}}
     if result.head is None:
         return replace(made, server_state=state)
@@ -73,13 +76,35 @@ def with_head(model: Path, table: TensorTable, head: ArrayGroup, block_elements:
 
 
 class _Uploads(Iterable[Mapping[str, ArrayGroup]]):
-    """Groups of each update in client-id order, read anew by every part that goes through them."""
+    """Groups of each update in client-id order, read anew by every part that goes through them, and measured."""
 
-    def __init__(self, of: RoundInputs, names: Sequence[str]) -> None:
-        self._files = [{name: of.stored(update.payload.tensor_group(name)) for name in names} for update in of.updates]
+    def __init__(self, of: RoundInputs, declared: Mapping[str, GroupSchema]) -> None:
+        self._declared = declared
+        self._num_examples = {update.client_id: update.num_examples for update in of.updates}
+        self._files = {
+            update.client_id: {name: of.stored(update.payload.tensor_group(name)) for name in sorted(declared)}
+            for update in of.updates
+        }
+        self._norms: dict[tuple[str, str], dict[str, float]] = {}
 
     def __iter__(self) -> Iterator[Mapping[str, ArrayGroup]]:
-        return ({name: _group(path) for name, path in files.items()} for files in self._files)
+        for client_id, files in self._files.items():
+            groups = {name: _group(path) for name, path in files.items()}
+            for name, group in groups.items():
+                for array, (dtype, shape) in self._declared[name].items():
+                    if dtype != "I64" or None not in shape:  # such a list names classes
+                        norm = float(np.linalg.norm(group[array].astype(np.float64)))
+                        self._norms.setdefault((name, array), {})[client_id] = norm
+            yield groups
+
+    def sizes(self) -> Mapping[str, Mapping[str, float]]:
+        """Return how large the groups were, of each client that of the array that stands out most; see `relative_sizes`."""
+        found: dict[str, dict[str, float]] = {}
+        for (name, _), norms in self._norms.items():
+            for client_id, size in relative_sizes(norms, self._num_examples).items():
+                of_group = found.setdefault(name, {})
+                of_group[client_id] = max(size, of_group.get(client_id, 0.0))
+        return found
 
 
 def _layout(head: ArrayGroup) -> Mapping[str, tuple[object, tuple[int, ...]]]:

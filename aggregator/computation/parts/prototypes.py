@@ -13,6 +13,7 @@ from dataclasses import replace
 from fedplcc.aggregator.computation.prototype_checks import prototype_norm
 from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.far_updates import PROTOTYPES
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.hashed_reading import whole_bytes
@@ -45,7 +46,7 @@ def with_prototypes(made: RoundMade, of: RoundInputs) -> RoundMade:
     return replace(
         made,
         prototypes=exchange.merged(sets, previous, len(of.config.data.classes), of.hyper),
-        prototype_norms={update.client_id: norms[update.client_id] for update in of.updates},
+        norms={**made.norms, PROTOTYPES: {update.client_id: norms[update.client_id] for update in of.updates}},
     )
 
 

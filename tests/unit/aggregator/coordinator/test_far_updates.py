@@ -11,10 +11,12 @@ import pytest
 
 from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, warning_of
 from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import UpdateNormExceeded
+from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_round, an_update
 
 HONEST = ("ann", "bob", "cid")
@@ -172,6 +174,44 @@ def test_how_many_are_named_is_bounded() -> None:
     assert warning is not None
     assert warning.sentence.endswith("or set admission.max_update_norm in a new run")
     assert " and 6 more clients;" in warning.sentence
+
+
+class GroupLiar(NumpyClient):
+    """Multiplies what its update has beside the model."""
+
+    def _of_features(self, config: RunConfig, task: Task, model: bytes) -> dict[str, ArrayGroup]:
+        times = {"sums": 1000, "moment": 1000**2, "weight": 1000, "bias": 1000}
+        made = super()._of_features(config, task, model)
+        return {
+            name: {key: array * array.dtype.type(times.get(key, 1)) for key, array in group.items()}
+            for name, group in made.items()
+        }
+
+
+@pytest.mark.parametrize("liar", [NumpyClient, GroupLiar])
+@pytest.mark.parametrize(
+    ("method", "hyper", "group"),
+    [
+        ("classsums", {"head": "means"}, "class_sums"),
+        ("classsums", {"head": "lda", "shrinkage": 0.1}, "class_sums"),
+        ("creff", {}, "head_gradients"),
+    ],
+)
+def test_whose_groups_beside_the_model_are_far_is_named_and_who_has_much_is_not(
+    tmp_path: Path, liar: type[NumpyClient], method: str, hyper: dict[str, object], group: str
+) -> None:
+    large = NumpyClient(HONEST[0], counts=(300, 200, 100))
+    with LocalFederation(tmp_path, [large, *map(NumpyClient, HONEST[1:]), liar(LIAR)]) as federation:
+        federation.join()
+        document = {**a_document(method, (*HONEST, LIAR)), "method": hyper}
+        run_id = federation.coordinator.create_run("request", document).run_id
+        federation.run_to_end(run_id)
+        named = {(event.client_id, event.data["of"]) for event in far_events(federation, run_id)}
+        assert named == ({(LIAR, group)} if liar is GroupLiar else set())
+        if liar is GroupLiar:
+            warning = warnings(federation, run_id)[RunWarningKind.UPDATE_FAR]
+            assert f"{LIAR} in round 2 ({group}: " in warning.sentence
+            assert (warning.sentence.rpartition(", ")[2], warning.keys) == ("quarantine a client that is wrong", ())
 
 
 def test_prototypes_that_are_far_are_said_to_be_so() -> None:
