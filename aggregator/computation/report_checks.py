@@ -54,13 +54,19 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     _check_local_counts(evaluation, config)
 
 
-def check_totals(evaluation: Evaluation, first: Evaluation) -> None:
-    """Check that a client's evaluation sets are as large as in its first report: an inflated one would decide for all.
+def check_totals(evaluation: Evaluation, num_examples: int, first: Evaluation | None) -> None:
+    """Check the sizes of a client's evaluation sets: an inflated one would decide for all.
+
+    Args:
+        evaluation: The report.
+        num_examples: Samples that the client may have by its Join; no set is out of proportion to them.
+        first: Its first report of the run, whose sets keep their sizes; None where this is the first.
 
     Raises:
         MalformedUpdate: check is totals.
     """
-    known = {counts.set_name: counts.total for counts in first.counts}
+    known = {} if first is None else {counts.set_name: counts.total for counts in first.counts}
+    most = max(FREE_TOTAL, MAX_TOTAL_RATIO * num_examples)
     for counts in evaluation.counts:
         total = known.get(counts.set_name, counts.total)
         if counts.total != total:
@@ -69,16 +75,6 @@ def check_totals(evaluation: Evaluation, first: Evaluation) -> None:
                 f"evaluation set {counts.set_name!r} has {sum(counts.total)} predictions, not those of each class as "
                 f"in the client's first report of this run ({sum(total)})",
             )
-
-
-def check_first_totals(evaluation: Evaluation, num_examples: int) -> None:
-    """Check that no evaluation set is out of proportion to the samples that its client may have by its Join.
-
-    Raises:
-        MalformedUpdate: check is totals.
-    """
-    most = max(FREE_TOTAL, MAX_TOTAL_RATIO * num_examples)
-    for counts in evaluation.counts:
         if sum(counts.total) > most:
             raise malformed(
                 "totals",

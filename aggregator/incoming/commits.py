@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from fedplcc.aggregator.computation.checked import Content
 from fedplcc.aggregator.computation.first_model_checks import check_first_model
-from fedplcc.aggregator.computation.report_checks import check_evaluation, check_first_totals, check_totals
+from fedplcc.aggregator.computation.report_checks import check_evaluation, check_totals
 from fedplcc.aggregator.computation.update_checks import check_stage, check_update
 from fedplcc.aggregator.histories.layouts import Layouts
 from fedplcc.aggregator.histories.taken_in import TakenIn
@@ -177,11 +177,8 @@ class Commits:
                 return None
             after = round_parts.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
             check_evaluation(report, config_of(run))
-            if first is None:
-                has = session.client.num_examples
-                check_first_totals(report, has if most is None else min(has, most))
-            else:
-                check_totals(report, first)
+            has = session.client.num_examples
+            check_totals(report, has if most is None else min(has, most), first)
             changes.step(run, after, evaluation=report)
             return session
 

@@ -184,6 +184,9 @@ def test_the_totals_of_a_run_are_those_of_the_first_report(
     with pytest.raises(MalformedUpdate, match="first report") as refused:
         federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 2, replace(first, counts=liars))
     assert refused.value.metadata["check"] == "totals"
+    late = replace(first, counts=(*first.counts, replace(liars[0], set_name="validation")))
+    with pytest.raises(MalformedUpdate, match="has at most 100000"):  # a set that the first report had not
+        federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 2, late)
     assert not federation.coordinator.list_evaluations(run.run_id, 2)
     federation.run_to_end(run.run_id)
     assert_undisturbed(federation, run)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.computation.report_checks import FREE_TOTAL, MAX_TOTAL_RATIO, check_first_totals
+from fedplcc.aggregator.computation.report_checks import FREE_TOTAL, MAX_TOTAL_RATIO, check_totals
 from fedplcc.aggregator.rounds.large_shares import large_share
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.errors import MalformedUpdate
@@ -112,9 +112,9 @@ def test_the_first_report_is_bound_to_the_samples_that_its_client_came_with(fede
 def test_who_has_many_samples_may_have_many_test_images() -> None:
     report = an_evaluation("ann")
     big = replace(report.counts[0], total=(MAX_TOTAL_RATIO * 2000,), correct=(0,))
-    check_first_totals(replace(report, counts=(big,)), 2000)
+    check_totals(replace(report, counts=(big,)), 2000, None)
     with pytest.raises(MalformedUpdate, match="200000 predictions: a client with 1999 samples has at most 199900"):
-        check_first_totals(replace(report, counts=(big,)), 1999)
+        check_totals(replace(report, counts=(big,)), 1999, None)
 
 
 def test_an_update_has_no_more_samples_of_a_class_than_its_client_said(federation: LocalFederation) -> None:
