@@ -52,7 +52,7 @@ class Receiver:
         client_id: str,
         upload: Upload,
         guard: Callable[[], AbstractContextManager[None]],
-        on_bytes: Callable[[], None],
+        on_bytes: Callable[[int], None],
         write_trouble: WriteTrouble,
         max_chunk_bytes: int,
     ) -> None:
@@ -73,7 +73,7 @@ class Receiver:
             with self._write_trouble.writing("uploads"):
                 self._blobs.reserve.check()
                 self._upload.write(offset_bytes, data)
-            self._on_bytes()
+            self._on_bytes(offset_bytes + len(data))
 
     def finish(self) -> None:
         """Check the whole blob and store it under its SHA-256.
@@ -182,8 +182,8 @@ class Transfers:
                 self._sessions.check(client_id, token)  # a chunk is a sign of life too: a slow upload keeps its lease
                 yield
 
-        def on_bytes() -> None:
-            self._sessions.record_upload(client_id)
+        def on_bytes(end: int) -> None:
+            self._sessions.record_upload(client_id, blob, end)
 
         return Receiver(self._blobs, client_id, upload, guard, on_bytes, trouble, self.max_chunk_bytes)
 
@@ -269,9 +269,10 @@ class Transfers:
             self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=0, num_bytes=blob.size_bytes)
             self._metrics.rounds.fetched(task, client_id, now=self._ledger.now())
 
-    def note_received(self, client_id: str, token: str, *, is_whole: bool = False) -> None:
-        """Record progress of a client's download. Takes no lock: the event loop may call it."""
-        self._sessions.record_download(client_id, token)
+    def note_received(self, client_id: str, token: str, blob: BlobRef, end: int) -> None:
+        """Record that a client has received a blob up to a byte. Takes no lock: the event loop may call it."""
+        self._sessions.record_download(client_id, token, blob, end)
+        is_whole = end == blob.size_bytes
         session = self._sessions.find(client_id)
         if is_whole and session is not None and session.token == token and session.task is not None:
             self._metrics.rounds.fetched(session.task, client_id, now=self._ledger.now())

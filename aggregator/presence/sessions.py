@@ -15,7 +15,7 @@ from fedplcc.aggregator.presence.progress import Progress
 from fedplcc.aggregator.presence.turns import MAX_KEPT, Turns
 from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from fedplcc.shared.reasons import OwnersWord
-from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
+from fedplcc.shared.types import BlobRef, Client, ClientActivity, ClientProblem, Heartbeat, Task
 
 APPROVED_WORK = frozenset(ClientActivity) - {
     ClientActivity.IDLE,
@@ -207,18 +207,18 @@ class Sessions:
         found = session.hindrances.get(run_id)
         return found is not None and self._clock() - found.at < HINDERED_S
 
-    def record_download(self, client_id: str, token: str) -> None:
-        """Record bytes of a blob sent to a client; this renews its lease, since its heartbeats queue behind them."""
+    def record_download(self, client_id: str, token: str, blob: BlobRef, end: int) -> None:
+        """Record a blob sent to a client up to a byte; this renews its lease, since its heartbeats queue behind that."""
         session = self._sessions.get(client_id)
         if session is not None and session.token == token:
             session.last_seen = self._clock()
-            session.progress.record_download(self._clock())
+            session.progress.record_bytes(blob.sha256, end, blob.size_bytes, self._clock())
 
-    def record_upload(self, client_id: str) -> None:
-        """Record new bytes of a blob from a client."""
+    def record_upload(self, client_id: str, blob: BlobRef, end: int) -> None:
+        """Record a blob received from a client up to a byte."""
         session = self._sessions.get(client_id)
         if session is not None:
-            session.progress.record_upload(self._clock())
+            session.progress.record_bytes(blob.role, end, blob.size_bytes, self._clock())
 
     def progress(self, client_id: str) -> Progress | None:
         """Return a client's progress; None if it has not joined since the aggregator started."""

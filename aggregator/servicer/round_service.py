@@ -129,9 +129,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                     sha256=blob.sha256,
                     offset_bytes=offset - len(data),
                 )
-                self._coordinator.transfers.note_received(
-                    request.client_id, request.instance_token, is_whole=offset == blob.size_bytes
-                )
+                self._coordinator.transfers.note_received(request.client_id, request.instance_token, blob, offset)
             if offset == blob.size_bytes:
                 self._coordinator.transfers.sent_whole(request.instance_token, blob.sha256)
 

@@ -77,7 +77,9 @@ def test_the_phases_of_a_round_are_those_that_its_clients_went_through(federatio
     for client, task, fetched_s, trained_s in ((ann, tasks[0], 3, 4), (bob, tasks[1], 1, 10)):
         clock.now += fetched_s
         model = federation.fetch(client, task)
-        federation.coordinator.transfers.note_received(client.client_id, client.token, is_whole=True)
+        federation.coordinator.transfers.note_received(
+            client.client_id, client.token, task.payload.tensor_groups[0], task.payload.tensor_groups[0].size_bytes
+        )
         activity: dict[str, Any] = {"run_id": run.run_id, "round": 1, "activity": ClientActivity.TRAINING}
         federation.heartbeat(client, **activity)
         clock.now += trained_s

@@ -191,10 +191,11 @@ def test_bytes_that_move_are_progress_without_a_single_heartbeat(federation: Loc
     update, blobs = client.work(task, federation.fetch(client, task))
     (blob, data), *_ = blobs.items()
     transfers = federation.coordinator.transfers
-    for _ in range(10):
+    model = task.payload.tensor_groups[0]
+    for part in range(1, 11):
         scene.clock.now += 9.0  # within the lease
         scene.tick()
-        transfers.note_received(client.client_id, client.token)
+        transfers.note_received(client.client_id, client.token, model, part * model.size_bytes // 10)
     receiver = transfers.begin_upload(client.client_id, client.token, scene.run_id, 1, blob)
     assert receiver is not None
     for begin in range(0, len(data), 50):
@@ -207,6 +208,17 @@ def test_bytes_that_move_are_progress_without_a_single_heartbeat(federation: Loc
     assert scene.round.dropped == {}
     federation.submit(client, task, update, blobs)
     assert scene.phase == "aggregating"
+
+
+def test_the_same_bytes_again_and_again_are_none(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    client, model = federation.clients["zoe"], scene.task("zoe").payload.tensor_groups[0]
+    scene.do("ann", "bob")
+    for _ in range(30):
+        scene.clock.now += 9.0  # within the lease
+        scene.tick()
+        federation.coordinator.transfers.note_received(client.client_id, client.token, model, model.size_bytes)
+    assert scene.round.dropped["zoe"].reason is DropReason.SILENT
 
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0, 59.0])

@@ -69,10 +69,22 @@ def test_small_steps_of_slow_work_add_up() -> None:
 def test_bytes_count_without_any_heartbeat() -> None:
     progress = Progress()
     progress.record_task(TRAIN, 0.0)
-    progress.record_download(1.0)
-    assert progress.at == 1.0
-    progress.record_upload(2.0)
-    assert progress.at == 2.0
+    for now, end, at in ((1.0, 10, 1.0), (2.0, 20, 2.0), (3.0, 9_999, 3.0), (4.0, 10_000, 4.0)):
+        progress.record_bytes("model", end, 10_000, now)
+        assert progress.at == at
+
+
+def test_bytes_that_mean_nothing_hold_no_round_for_ever() -> None:
+    progress = Progress()
+    progress.record_task(TRAIN, 0.0)
+    for now in range(1, 10_000):  # the same download again and again
+        progress.record_bytes("model", 500, 1_000_000, float(now))
+        progress.record_bytes("model", 1_000_000, 1_000_000, float(now))
+    assert progress.at <= 2 * MAX_SETBACKS + 2
+    before = progress.at
+    for end in range(1, 10_000):  # an upload, a byte a time
+        progress.record_bytes("sums", end, 1 << 40, before + end)
+    assert progress.at == before
 
 
 def test_a_trainer_that_is_restarted_in_its_task_gets_on_from_the_beginning() -> None:
@@ -80,7 +92,7 @@ def test_a_trainer_that_is_restarted_in_its_task_gets_on_from_the_beginning() ->
     progress.record_task(TRAIN, 0.0)
     progress.record_report(TRAINING, 0.9, 1.0)
     progress.record_report(IDLE, 0.0, 2.0)
-    progress.record_download(3.0)
+    progress.record_bytes("model", 10, 10, 3.0)
     assert progress.at == 3.0
     progress.record_report(TRAINING, 0.1, 4.0)
     assert progress.at == 4.0
@@ -97,14 +109,14 @@ def test_a_trainer_that_crashes_at_the_same_point_again_and_again_gets_nowhere()
             progress.record_report(activity, fraction, now)
             progress.record_task(TRAIN, now)
             if activity is DOWNLOADING:
-                progress.record_download(now)
+                progress.record_bytes("model", 10, 10, now)
             seen.append(progress.at == now)
     loops = [any(seen[first : first + 4]) for first in range(0, len(seen), 4)]
     assert loops == [True] * (MAX_SETBACKS + 1) + [False] * (2 * MAX_SETBACKS - 1)
     progress.record_report(TRAINING, 0.51, now + 1)
     assert progress.at == now + 1, "it has come further than ever before"
     progress.record_report(IDLE, 0.0, now + 2)
-    progress.record_upload(now + 3)
+    progress.record_bytes("update", 10, 10, now + 3)
     assert progress.at == now + 3, "what it sends was not here before"
     progress.record_task(EVALUATE, now + 4)
     progress.record_report(DOWNLOADING, 0.0, now + 5)

@@ -6,10 +6,11 @@ import pytest
 
 from fedplcc.aggregator.presence.sessions import Sessions
 from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
-from fedplcc.shared.types import ClientActivity, ClientProblem, Heartbeat, RunSpec, Task, TaskKind
+from fedplcc.shared.types import MODEL, BlobRef, ClientActivity, ClientProblem, Heartbeat, RunSpec, Task, TaskKind
 from tests.support.records.builders import a_client
 
 LEASE_S = 10.0
+BLOB = BlobRef(MODEL, "ab" * 32, 10)
 
 
 def a_task(run_id: str = "run") -> Task:
@@ -133,10 +134,10 @@ def test_connected_clients_come_sorted(sessions: Sessions) -> None:
 
 def test_a_download_that_moves_keeps_the_lease_of_its_own_instance_alone(sessions: Sessions, clock: Clock) -> None:
     clock.now += LEASE_S
-    sessions.record_download("ann", "first")
+    sessions.record_download("ann", "first", BLOB, 1)
     clock.now += LEASE_S
-    sessions.record_download("ann", "another")
-    sessions.record_download("bob", "unknown")
+    sessions.record_download("ann", "another", BLOB, 1)
+    sessions.record_download("bob", "unknown", BLOB, 1)
     assert sessions.connected() == ["ann"]
     clock.now += 0.1
     assert sessions.connected() == []
