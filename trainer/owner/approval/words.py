@@ -10,13 +10,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from fedplcc.shared.config.declared_arrays import declared_uploads
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.methods.heads.classsums import SCORES, SUMS
+from fedplcc.shared.methods.heads.creff import GRADIENTS
+from fedplcc.shared.methods.parts.public import PUBLIC
+from fedplcc.shared.types import GLOBAL_MODEL
 from fedplcc.trainer.owner.approval.asked import Asked
 from fedplcc.trainer.owner.approval.packages import code_named
 
-SHOWN = 12
-"""Digits of a SHA-256 in words."""
+GROUPS: Mapping[str, str] = {
+    SUMS: "sums of the features of its images by class",
+    SCORES: "how many of its training images are found, by class",
+    GRADIENTS: "gradients of the head for its images by class",
+    PUBLIC: "what a model trained on its images says of each public image",
+}
+"""Words for groups that an update has beside its model."""
 UNKNOWN_STARTER = "not known here: the aggregator does not say"
 
 
@@ -142,10 +152,13 @@ def _leaving(asked: Asked, config: RunConfig | None) -> Iterator[Leaving]:
         return
     method = config.algorithm
     if method.shares_model(config.method):
-        yield Leaving("a model trained on its images", size)
+        as_what, size = (f", as {config.wire.precision}", None) if config.wire.is_encoded else ("", size)
+        yield Leaving(f"a model trained on its images{as_what}", size)
     noisy = config.release is not None
-    for group in method.sends(config.method):
-        yield Leaving(f"{group.replace('_', ' ')}, made of its images" + (", with noise" if noisy else ""))
+    for group, arrays in sorted(declared_uploads(config, 1).items()):
+        what = GROUPS.get(group, f"{group}, made of its images")
+        moment = ", and the second moment of all" if "moment" in arrays else ""
+        yield Leaving(f"{what}{moment}" + (", with noise" if noisy else ""))
     if method.has_prototypes:
         yield Leaving("prototypes: mean features of its images by class" + (", with noise" if noisy else ""))
     if not config.withholds:
@@ -155,7 +168,11 @@ def _leaving(asked: Asked, config: RunConfig | None) -> Iterator[Leaving]:
         for name, wanted in (
             ("confusion matrices", config.evaluation.confusion),
             ("histograms of scores", config.evaluation.histograms),
+            ("counts under attacks", bool(config.evaluation.attacks)),
+            ("counts among the classes that it has", config.evaluation.own_classes),
+            ("counts of models of its own", set(config.evaluated_models) != {GLOBAL_MODEL}),
         )
         if wanted
     ]
-    yield Leaving(" and ".join(["counts of correct predictions on its test images by class", *detail]))
+    images = "test images" if config.withholds else "test and validation images"
+    yield Leaving(" and ".join([f"counts of correct predictions on its {images} by class", *detail]))
