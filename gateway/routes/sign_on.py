@@ -9,6 +9,7 @@ from fastapi import Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from fedplcc.gateway.http.described.operations import Operations
+from fedplcc.gateway.http.guards.cross_site_guard import comes_from_here
 from fedplcc.gateway.http.guards.forwarded import caller_address
 from fedplcc.gateway.http.guards.key_guard import SIGN_ON_PATH, cookie_name
 from fedplcc.gateway.routes.dependencies import Aggregator, services_of
@@ -27,6 +28,7 @@ OPERATIONS = Operations("callers")
 PAGES = Operations("callers", is_listed=False)
 """What a browser opens; a provider adds to the address what it likes."""
 REFUSALS = (FailedPrecondition, Overloaded, SignOnUnavailable)
+CONSOLE = "/"
 SIGNED_ON = "/#signed-on"
 """The console, which is told that a session has begun."""
 FAILED = "/#sign-on-failed="
@@ -71,7 +73,9 @@ async def poll_terminal_sign_on(
 
 @PAGES.add("GET", f"{SIGN_ON_PATH}/start", has_head=False)
 async def begin_browser_sign_on(request: Request, aggregator: Aggregator) -> Response:
-    """Lead a browser to the provider."""
+    """Lead a browser to the provider; one that a page of another site sends keeps its session, and comes to the console."""
+    if not comes_from_here(request.headers):
+        return RedirectResponse(CONSOLE, 303)
     back = str(request.url.replace(path=f"{SIGN_ON_PATH}/callback", query="", fragment=""))
     begun = await aggregator.sign_on(_address_of(request), browser={"redirect_uri": back})
     answer = RedirectResponse(begun.url, 303)

@@ -98,6 +98,11 @@ def test_a_way_back_is_good_once_and_in_the_browser_that_began(
         assert refusal(replaying.get(back)) == (401, "SIGN_ON_REFUSED")
 
 
+def test_a_page_of_another_site_begins_no_sign_on(browser: httpx.Client) -> None:
+    answer = browser.get("/v1/sign-on/start", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"})
+    assert (answer.headers["location"], dict(browser.cookies)) == ("/", {})
+
+
 def test_who_has_no_role_is_not_admitted(provider: ProviderProcess, browser: httpx.Client) -> None:
     provider.set_user("eve", {"name": "Eve", "roles": ["strangers"]})
     answer = sign_on(browser, provider, "eve")
