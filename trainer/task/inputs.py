@@ -43,7 +43,7 @@ from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 from fedplcc.trainer.task.job import Job, Loaded, OnActivity, OnProblem, StageFacts
 from fedplcc.trainer.task.models.fetched_model import FetchedModel
-from fedplcc.trainer.task.models.first_model_check import begins_with_first_model, check_first_model
+from fedplcc.trainer.task.models.first_model_check import check_first_model, comes_with_first_model
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.received import fetched_for_all, fetched_model
 from fedplcc.trainer.task.site import ClientSite
@@ -299,7 +299,7 @@ class TaskInputs:
         if blob is None:
             raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
         arrays = from_bytes(self._model_bytes(job, blob))
-        if begins_with_first_model(job) and not self._known_models.is_made_here(job.run.config_hash, blob):
+        if comes_with_first_model(job) and not self._known_models.is_made_here(job.run.config_hash, blob):
             check_first_model(job, arrays)
             self.made_first_model(job, blob)
         return arrays

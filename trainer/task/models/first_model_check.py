@@ -26,6 +26,13 @@ def begins_with_first_model(job: Job) -> bool:
     return job.task.kind is TaskKind.TRAIN and job.task.round == 1 and job.site.model is None
 
 
+def comes_with_first_model(job: Job) -> bool:
+    """Whether a task's model is the run's first one: in each round, where no client sends a model."""
+    shares_model = job.config.algorithm.shares_model(job.config.method)
+    is_first = job.task.round == 1 or not shares_model
+    return is_first and job.task.kind is TaskKind.TRAIN and job.site.model is None
+
+
 def check_first_model(job: Job, received: Arrays) -> None:
     """Check that the run's first model is the one that this site makes of specification and seed.
 

@@ -12,7 +12,7 @@ import timm
 import torch
 from PIL import Image
 
-from fedplcc.shared.errors import RoundClosed
+from fedplcc.shared.errors import FirstModelDiffers, RoundClosed
 from fedplcc.shared.methods.arithmetic.fixed_point import widened
 from fedplcc.shared.methods.parts.private_sums import SUMS
 from fedplcc.shared.privacy.guarantee import noise_for
@@ -333,6 +333,21 @@ def test_class_means_are_a_release_in_every_round(tmp_path: Path, consent: Conse
         site.do(run, round=4)
 
 
+def test_features_are_of_no_model_that_somebody_made_for_them(tmp_path: Path, consent: Consent) -> None:
+    """By a layer that overflows for some images alone a failure would tell of them, as often as it is asked for."""
+    run = private_run(consent)
+    site = Site(tmp_path, data_of(tmp_path, 1, [0] * 9 + [1] * 5), consent)
+    site.do(run)
+    first = from_bytes(next(iter(site.aggregator.blobs.values())))
+    model = {name: np.full_like(array, 3e38) if name.startswith("hidden") else array for name, array in first.items()}
+    payload = Payload(tensor_groups=(site.aggregator.offer(MODEL, to_bytes(model)),))
+    with pytest.raises(FirstModelDiffers):
+        site.runner.perform(
+            Task(kind=TaskKind.TRAIN, run=run, round=2, total_rounds=3, payload=payload), site.aggregator
+        )
+    assert len(site.budget.charges) == 1
+
+
 @pytest.mark.parametrize("is_of_sums", [True, False])
 def test_a_round_that_is_asked_for_with_model_after_model_is_no_way_round_the_runs_epsilon(
     tmp_path: Path, consent: Consent, is_of_sums: bool
@@ -352,7 +367,8 @@ def test_a_round_that_is_asked_for_with_model_after_model_is_no_way_round_the_ru
     site.aggregator.commit_update = too_late  # type: ignore[assignment]
     for number, refused in ((1, RoundClosed), (2, RoundClosed), (3, ClaimNotKept), (4, ClaimNotKept)):
         model = {
-            name: array * (1 + number / 1000) if array.dtype == np.float32 else array for name, array in first.items()
+            name: array * (1 + number / 100_000) if array.dtype == np.float32 else array
+            for name, array in first.items()
         }
         sets = () if is_of_sums else (none_yet,)
         payload = Payload(tensor_groups=(site.aggregator.offer(MODEL, to_bytes(model)),), prototype_sets=sets)
