@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedplcc.aggregator.computation.fold import cuts
+from fedplcc.aggregator.computation.model_checks import BLOCK_ELEMENTS
 from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
 from fedplcc.aggregator.rounds.far_updates import relative_sizes
 from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
@@ -16,7 +18,7 @@ from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uplo
 from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema, group_fault
 from fedplcc.shared.methods.folds.rules import with_rule
 from fedplcc.shared.methods.parts.part import ServerResult, ServerRound
-from fedplcc.shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
+from fedplcc.shared.tensors import DTYPES, Array, TensorEntry, TensorTable, from_bytes, to_bytes
 from fedplcc.shared.types import FEATURE_DIM, HEAD, MODEL
 
 
@@ -93,8 +95,7 @@ class _Uploads(Iterable[Mapping[str, ArrayGroup]]):
             for name, group in groups.items():
                 for array, (dtype, shape) in self._declared[name].items():
                     if dtype != "I64" or None not in shape:  # such a list names classes
-                        norm = float(np.linalg.norm(group[array].astype(np.float64)))
-                        self._norms.setdefault((name, array), {})[client_id] = norm
+                        self._norms.setdefault((name, array), {})[client_id] = _norm(group[array].reshape(-1))
             yield groups
 
     def sizes(self) -> Mapping[str, Mapping[str, float]]:
@@ -109,6 +110,14 @@ class _Uploads(Iterable[Mapping[str, ArrayGroup]]):
 
 def _layout(head: ArrayGroup) -> Mapping[str, tuple[object, tuple[int, ...]]]:
     return {name: (each.dtype, each.shape) for name, each in head.items()}
+
+
+def _norm(numbers: Array) -> float:
+    """Return the L2 norm of numbers whose squares float32 may not hold, in the memory of a block."""
+    blocks = (
+        numbers[first : first + BLOCK_ELEMENTS].astype(np.float64) for first in range(0, len(numbers), BLOCK_ELEMENTS)
+    )
+    return math.sqrt(math.fsum(float(block @ block) for block in blocks))
 
 
 def _group(path: Path) -> ArrayGroup:
