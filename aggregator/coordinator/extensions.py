@@ -103,8 +103,8 @@ def longer(document: Mapping[str, object], present: int, rounds: int) -> RunConf
         rounds: Those that it is to have.
 
     Raises:
-        InvalidConfig: They are no more, the configuration does not allow so many, or its learning rate or its
-            method's loss changed over its rounds.
+        InvalidConfig: They are no more, the configuration does not allow so many, its learning rate or its method's loss
+            changed over its rounds, or its clients made releases with noise for them.
     """
     if rounds <= present:
         raise InvalidConfig(
@@ -126,5 +126,11 @@ def longer(document: Mapping[str, object], present: int, rounds: int) -> RunConf
             f"the loss of {config.run.method} changed over this run's {present} rounds, so with more rounds all of them "
             f"would have been others; a run that may go on to more rounds sets method.{key}; start a longer run anew",
             location=f"method.{key}",
+        )
+    if config.release is not None:
+        raise InvalidConfig(
+            f"the noise of this run was for what its {present} rounds release (privacy.epsilon), and with more of them its "
+            "releases would come to more than it says; start a longer run anew",
+            location="privacy.clip",
         )
     return config

@@ -105,6 +105,14 @@ def test_a_loss_that_changed_over_the_rounds_of_a_run_does_not_stretch(federatio
     assert federation.coordinator.get_run(run.run_id).status is RunStatus.COMPLETED
 
 
+def test_noise_that_was_for_the_rounds_of_a_run_does_not_stretch(federation: LocalFederation) -> None:
+    """Three more releases beside three of epsilon 3 come to 3.8, and the run would say 3."""
+    privacy = {"clip": 1.0, "epsilon": 3.0, "delta": 1e-5, "release_every": 1}
+    document = parse_run_config(a_document("fedproto", privacy=privacy)).model_dump(mode="json")
+    with pytest.raises(InvalidConfig, match="would come to more than it says"):
+        longer(document, 2, 4)
+
+
 def test_a_run_that_has_not_completed_does_not_go_on(federation: LocalFederation) -> None:
     run = federation.create("fedavg", run={"rounds": 2})
     with pytest.raises(InvalidTransition, match="only a completed run goes on"):
