@@ -37,7 +37,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedGat
 
 
 def filled(path: str, run_id: str) -> str:
-    values = {"run_id": run_id, "number": "1", "code": "NOT_FOUND"}
+    values = {"run_id": run_id, "code": "NOT_FOUND", "client_id": "ann"}
     return re.sub(r"\{(\w+)\}", lambda name: values[name[1]], path)
 
 

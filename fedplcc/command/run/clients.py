@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "fedplcc run client admit scans-97f12353 ward-3 ward-4",
-    "fedplcc run client retire scans-97f12353 ward-3 --forget",
     'fedplcc run client quarantine scans-97f12353 ward-3 --reason "broken"',
     "fedplcc run client log scans-97f12353 ward-3",
 )
@@ -123,7 +122,7 @@ def _print_log(run_id: str, client_id: str, log: ClientLog, *, as_json: bool) ->
     elif log.level == "none":
         say(f"{client_id}'s owner lets no log lines out")
     elif log.left_out:
-        say(f"{log.left_out} lines of {client_id} were too many and left out")
+        say(f"lines of {client_id} that had to be left out: {log.left_out}")
 
 
 def _key_for(key: str, client: str, clients: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ const MAX_LINES = 200;
 /** Tone, mark and word of each level. @type {Record<string, [string, string, string]>} */
 const LEVELS = { error: ["bad", "✕", "Error: "], warning: ["warning", "!", "Warning: "], info: ["plain", "·", ""] };
 /** What an owner lets out, by the least level. @type {Record<string, string>} */
-const LETS_OUT = { error: "errors", warning: "warnings and errors", info: "lines of every level" };
+const LETS_OUT = { error: "errors", warning: "warnings and errors", info: "lines of every level but debug" };
 
 /**
  * @typedef {{number: number, time: string, level: string, event: string, run_id: string | null, round: number | null,
@@ -87,7 +87,7 @@ export function siteLogs() {
   function remark(of, log) {
     if (log.level === null) return `No trainer of ${of} has been here since the aggregator was started.`;
     if (log.level === "none") return `${of}'s owner lets no log lines out.`;
-    const left = log.left_out ? ` ${counted(log.left_out, "line")} too many were left out.` : "";
+    const left = log.left_out ? ` ${counted(log.left_out, "line")} had to be left out.` : "";
     return `${of}'s owner lets ${LETS_OUT[log.level]} out.${left}${lines.length ? "" : " There is none yet."}`;
   }
 
