@@ -118,7 +118,7 @@ def _print_log(run_id: str, client_id: str, log: ClientLog, *, as_json: bool) ->
             )
         )
     if log.level is None:
-        say(f"no trainer of {client_id} has been here since the aggregator was started")
+        say(f"no trainer of {client_id} has said what its owner lets out since the aggregator was started")
     elif log.level == "none":
         say(f"{client_id}'s owner lets no log lines out")
     elif log.left_out:

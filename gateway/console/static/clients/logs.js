@@ -85,7 +85,7 @@ export function siteLogs() {
    * @param {Log} log
    */
   function remark(of, log) {
-    if (log.level === null) return `No trainer of ${of} has been here since the aggregator was started.`;
+    if (log.level === null) return `No trainer of ${of} has said what its owner lets out since the aggregator was started.`;
     if (log.level === "none") return `${of}'s owner lets no log lines out.`;
     const left = log.left_out ? ` ${counted(log.left_out, "line")} had to be left out.` : "";
     return `${of}'s owner lets ${LETS_OUT[log.level]} out.${left}${lines.length ? "" : " There is none yet."}`;
