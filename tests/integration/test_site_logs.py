@@ -27,7 +27,9 @@ from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import Keyed
 
-POLICIES = {"north": 'approve = "always"\nleaves.logs = "info"\n', "south": 'approve = "always"\n'}
+LETS_OUT = 'approve = "always"\nleaves.logs = "info"\n'
+POLICIES = {"north": LETS_OUT, "south": 'approve = "always"\n', "west": LETS_OUT}
+FLAGS = {"west": ("--privacy-epsilon", "3")}
 WAIT_S = 120.0
 
 
@@ -54,14 +56,19 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def run_id(keyed: Keyed) -> str:
-    """A run of two rounds, of north, whose owner lets lines out, and south, whose owner does not; it has ended."""
+    """A run of two rounds, of north, whose owner lets lines out, and south, whose owner does not; it has ended.
+
+    West's owner lets lines out too, but keeps everything that is made of images to the claim `site`.
+    """
     for name, policy in POLICIES.items():
         (keyed.folder / f"{name}.toml").write_text(policy)
         images = write_class_folders(keyed.folder / "Mueller_Anna" / name)
         (images / "train" / CLASSES[0] / "Mueller.png").write_bytes(b"no image")
-        keyed.start_trainer(name, f"folder:{images}", "--policy", str(keyed.folder / f"{name}.toml"))
+        keyed.start_trainer(
+            name, f"folder:{images}", "--policy", str(keyed.folder / f"{name}.toml"), *FLAGS.get(name, ())
+        )
     steering = Reader(keyed, "run")
-    run = {"name": "scans", "method": "fedavg", "rounds": 2, "clients": list(POLICIES)}
+    run = {"name": "scans", "method": "fedavg", "rounds": 2, "clients": ["north", "south"]}
     document = {"run": run, "model": {"name": "cnn4"}, "data": {"classes": list(CLASSES), "image_size": 16}}
     document["training"] = {"local_steps": 1, "batch_size": 4}
     run_id: str = steering.ask("POST", "/v1/runs", json=document).raise_for_status().json()["run_id"]
@@ -89,11 +96,12 @@ def test_lines_leave_the_site_whose_owner_lets_them_out_and_no_other(keyed: Keye
     assert "Mueller" not in json.dumps(told)
     assert "Mueller.png" in keyed.processes["trainer-north"].log(), "the site's own log names the file"
 
-    south = steering.log("south")
-    assert (south["level"], south["lines"]) == ("none", [])
+    eventually(lambda: steering.log("west").get("level") is not None, "west is there too", WAIT_S)
+    for name in ("south", "west"):
+        assert (steering.log(name)["level"], steering.log(name)["lines"]) == ("none", []), name
     whats = {name: {line.what for line in lines_in(keyed.folder / f"trainer-{name}") if line} for name in POLICIES}
     assert "log" in whats["north"]
-    assert "log" not in whats["south"]
+    assert "log" not in whats["south"] | whats["west"]
 
     assert (reading.log("north")["status"], reading.log("north")["code"]) == (403, "SCOPE_MISSING")
     assert (steering.log("nobody")["status"], steering.log("nobody")["code"]) == (404, "CLIENT_NOT_FOUND")
