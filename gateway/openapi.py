@@ -43,6 +43,7 @@ SCOPE_OF: Mapping[str, Scope | None] = {
     **dict.fromkeys(("get_model", "get_prototypes", "get_archive", "get_prototype_map"), Scope.RESULTS),
     "list_audit": Scope.ADMIN,
     "test_message_receiver": Scope.ADMIN,
+    "get_client_log": Scope.RUN,
     "get_metrics": Scope.METRICS,
     "get_caller": None,
     "end_session": None,

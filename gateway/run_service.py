@@ -25,9 +25,11 @@ from fedplcc.shared.convert.evaluations import evaluation_from_proto
 from fedplcc.shared.convert.events import event_from_proto
 from fedplcc.shared.convert.payloads import blob_from_proto
 from fedplcc.shared.convert.prototype_maps import prototype_map_from_proto
+from fedplcc.shared.convert.reading.enums import LOG_LEVEL
 from fedplcc.shared.convert.rounds import round_from_proto
 from fedplcc.shared.convert.run_lists import change_to_proto, list_from_proto, query_to_proto
 from fedplcc.shared.convert.runs import RunView, run_from_proto
+from fedplcc.shared.convert.site_logs import log_from_proto
 from fedplcc.shared.convert.steering import steering_to_proto
 from fedplcc.shared.convert.uploads import initial_model_to_proto
 from fedplcc.shared.errors import (
@@ -47,7 +49,7 @@ from fedplcc.shared.identity.audit_chain import AuditEntry
 from fedplcc.shared.prototype_map import RoundMap
 from fedplcc.shared.run_lists import LabelChange, RunList, RunQuery, RunSummary
 from fedplcc.shared.steering import Verb
-from fedplcc.shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
+from fedplcc.shared.types import BlobRef, Client, ClientLog, Evaluation, Event, EventQuery, LogLevel, Round
 from fedplcc.shared.wire.call_logs import OutgoingCalls
 from fedplcc.shared.wire.statuses import translated
 
@@ -279,6 +281,12 @@ class RunServiceClient:
             after = response.next_page_token
             if not after or len(found) == limit:
                 return found
+
+    async def client_log(self, client_id: str, *, after: int, level: LogLevel) -> ClientLog:
+        """Return the log lines of a client that its site lets out, after a number, of a level or a graver one."""
+        query = pb2.ClientLogQuery(client_id=client_id, after=after, level=LOG_LEVEL.number(level))
+        response = await self._call(self._runs.ListClients, pb2.ListClientsRequest(log=query))
+        return _decoded(log_from_proto, response.log)
 
     async def list_audit(self, *, after: int, limit: int) -> Sequence[AuditEntry]:
         """Return the audit's entries after a number, in order."""

@@ -12,7 +12,7 @@ from types import FrameType
 from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from fedplcc.shared.config.settings import TrainerSettings, limit_threads
 from fedplcc.shared.config.settings.variables import warn_of_unknown_variables
-from fedplcc.shared.errors import FedplccError, StoreUnavailable
+from fedplcc.shared.errors import BY_REASON, FedplccError, StoreUnavailable
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.methods import add_methods
 from fedplcc.shared.process import disk, traces
@@ -21,6 +21,7 @@ from fedplcc.shared.process.failpoints import arm_from_environment
 from fedplcc.shared.process.log import bind, get_logger, set_up
 from fedplcc.shared.process.metrics import new_registry, serve_metrics
 from fedplcc.shared.process.resources import TRAINER_FILES, require
+from fedplcc.shared.types import LogLevel
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.addresses import is_loopback
 from fedplcc.shared.wire.enrolling.renewal import Renewal
@@ -33,6 +34,7 @@ from fedplcc.trainer.owner.approval.kept import PAGE, Kept
 from fedplcc.trainer.owner.approval.page import serve_page
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy, read_policy
+from fedplcc.trainer.owner.site_log import SiteLog
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
 """Exit codes: ended by SIGTERM or Ctrl-C; refused by the aggregator for good; the state directory cannot be used; ended at
@@ -82,6 +84,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
     from fedplcc.trainer.aggregator.connection import AggregatorConnection
     from fedplcc.trainer.aggregator.egress_gate import EgressGate
+    from fedplcc.trainer.aggregator.task_stream import StreamEnd
     from fedplcc.trainer.health import serve_health
     from fedplcc.trainer.owner.consent import Consent
     from fedplcc.trainer.owner.egress.log import EgressLog
@@ -91,6 +94,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     from fedplcc.trainer.readings.gpu import DeviceReadings
     from fedplcc.trainer.readings.metrics import TrainerMetrics
     from fedplcc.trainer.task.client_state import ClientStates
+    from fedplcc.trainer.task.hints import HINTS
     from fedplcc.trainer.task.runner import TaskRunner
     from fedplcc.trainer.task.site import ClientSite
     from fedplcc.trainer.worker import Worker
@@ -98,6 +102,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     registry = new_registry("trainer")
     metrics = TrainerMetrics(registry)
     epsilon, delta = least_budget(policy, settings.privacy_epsilon, settings.privacy_delta)
+    keeps_to_itself = epsilon is not None or policy.privacy.claim == "site"
     budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=epsilon, delta=delta)
     try:
         budget.keep_limit()
@@ -118,7 +123,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         model=settings.own_model,
         consent=Consent.of_owner(settings, policy),
         budget=budget,
-        tells_counts=epsilon is None and policy.privacy.claim != "site",
+        tells_counts=not keeps_to_itself,
         policy=policy,
     )
     states = ClientStates(
@@ -142,13 +147,16 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         egress=EgressGate(EgressLog(settings.state_dir), budget.told_epsilon),
     )
     connection.saw_audit_head = AuditWitness(settings.state_dir).saw
+    reasons = (*BY_REASON, *HINTS, *StreamEnd, "stream_ended")
+    site_log = SiteLog(LogLevel.NONE if keeps_to_itself else policy.leaves.logs, reasons=reasons)
     with ExitStack() as served:
+        served.enter_context(site_log)
         device = DeviceReadings(site.device)
         served.callback(device.close)
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
-        sends_readings = settings.send_readings and policy.leaves.readings
-        worker = Worker(runner, connection, metrics, readings=readings if sends_readings else none, gate=gate)
+        told = readings if settings.send_readings and policy.leaves.readings else none
+        worker = Worker(runner, connection, metrics, readings=told, gate=gate, site_log=site_log)
         if settings.metrics_port is not None:
             guard = _metrics_guard(settings, renewal)
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)

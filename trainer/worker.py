@@ -36,7 +36,7 @@ from fedplcc.shared.process import traces
 from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import IdleReason, OwnersWord
-from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, Task, TaskKey
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, LogLevel, Task, TaskKey
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
 from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
@@ -44,6 +44,7 @@ from fedplcc.trainer.aggregator.round_service import LEAVING_S
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled, pause
 from fedplcc.trainer.owner.approval.gate import Gate
+from fedplcc.trainer.owner.site_log import SiteLog
 from fedplcc.trainer.readings.metrics import WORK, TrainerMetrics
 from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
 from fedplcc.trainer.task.hints import HINTS
@@ -109,6 +110,7 @@ class Worker:
         *,
         readings: Callable[[], Mapping[str, float]] | None = None,
         gate: Gate | None = None,
+        site_log: SiteLog | None = None,
         retry_failed_s: float = RETRY_FAILED_S,
     ) -> None:
         """Prepare to act.
@@ -119,9 +121,10 @@ class Worker:
             metrics: Where to count.
             readings: Readings for heartbeats, see readings/gathering.py; the runner's own if None. Quick, and never fails.
             gate: Knows what the owner of the site decides while the trainer runs; None where nobody decides anything.
+            site_log: Log lines that the owner lets out; none if None.
             retry_failed_s: Pause before a failed task is tried again although it has not changed.
         """
-        self._gate = gate
+        self._gate, self._site_log = gate, site_log or SiteLog(LogLevel.NONE)
         self._runner, self._client, self._metrics = runner, client, metrics
         self._readings = runner.readings if readings is None else readings
         self._retry_failed_s = retry_failed_s
@@ -452,7 +455,8 @@ class Worker:
         """Tell the aggregator that this end is meant, so that nobody looks for a lost client."""
         if self._is_connected and self._fatal is None:
             with suppress(FedplccError, Cancelled):
-                self._client.heartbeat(Heartbeat(client_id=self._client.client_id, is_leaving=True))
+                leaving = Heartbeat(client_id=self._client.client_id, is_leaving=True)
+                self._site_log.send(leaving, self._client.heartbeat)
 
     def _follow_owner(self) -> None:
         """Act on what the owner of the site has decided, and tell the aggregator."""
@@ -478,7 +482,10 @@ class Worker:
                 work = self._work
                 report = self._outbox[0] if self._outbox else None
                 heartbeat = report or self._heartbeat_of(work)
-            is_wanted = self._client.heartbeat(heartbeat)
+            if report is None:
+                is_wanted = self._site_log.send(heartbeat, self._client.heartbeat)
+            else:
+                is_wanted = self._client.heartbeat(heartbeat)
             self._answered_at, self._is_answered = time.monotonic(), True
             if report is None:
                 break

@@ -99,6 +99,7 @@ class Deletion:
         session = self._sessions.find(client_id)
         if session is not None:
             self._sessions.end([session])
+        self._sessions.logs.forget(client_id)
 
     def _find(self, client_id: str) -> Client:
         client = self._store.find_client(client_id)

@@ -53,6 +53,7 @@ from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.chance import RunWarning
 from fedplcc.shared.errors import (
     BlobNotFound,
+    ClientNotFound,
     IdentityMismatch,
     MalformedRequest,
     NotAMember,
@@ -67,12 +68,14 @@ from fedplcc.shared.types import (
     BlobRef,
     Client,
     ClientActivity,
+    ClientLog,
     ClientProblem,
     CommittedUpdate,
     Evaluation,
     Event,
     EventQuery,
     Heartbeat,
+    LogLevel,
     Membership,
     Round,
     RoundPhase,
@@ -259,6 +262,16 @@ class Coordinator:
             )
             for each in clients
         ]
+
+    def client_log(self, client_id: str, *, after: int, level: LogLevel) -> ClientLog:
+        """Log lines that the owner of a client's site lets out, after a number, of a level or a graver one.
+
+        Raises:
+            ClientNotFound: No client of this id ever joined.
+        """
+        if self._store.find_client(client_id) is None:
+            raise ClientNotFound(f"no client {client_id[:64]!r} ever joined")
+        return self._sessions.logs.of(client_id, after=after, level=level)
 
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""

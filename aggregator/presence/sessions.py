@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from fedplcc.aggregator.presence.progress import Progress
+from fedplcc.aggregator.presence.site_logs import SiteLogs
 from fedplcc.aggregator.presence.turns import MAX_KEPT, Turns
 from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from fedplcc.shared.reasons import OwnersWord
@@ -109,10 +110,14 @@ class Session:
 
 
 class Sessions:
-    """Sessions by client id. Any thread may call a method; none of them waits."""
+    """Sessions by client id. Any thread may call a method; none of them waits.
+
+    Attributes:
+        logs: Log lines that sites let out; they outlive the session that told them.
+    """
 
     def __init__(self, lease_s: float, clock: Callable[[], float]) -> None:
-        self.lease_s, self._clock = lease_s, clock
+        self.lease_s, self._clock, self.logs = lease_s, clock, SiteLogs(clock)
         self._lock = threading.Lock()  # held while a session begins or ends; what is only read needs none
         self._sessions: dict[str, Session] = {}
         self._progress: dict[str, Progress] = {}
@@ -180,6 +185,7 @@ class Sessions:
     def record_heartbeat(self, session: Session, heartbeat: Heartbeat) -> None:
         """Record a client's heartbeat."""
         session.heartbeat = heartbeat
+        self.logs.heard(heartbeat)
         if heartbeat.problem is None and heartbeat.activity in APPROVED_WORK:
             session.is_approved(heartbeat.run_id)
         session.progress.record_report(heartbeat.activity, heartbeat.progress, self._clock())

@@ -23,6 +23,7 @@ from fedplcc.shared.convert.evaluations import evaluation_to_proto
 from fedplcc.shared.convert.events import event_to_proto
 from fedplcc.shared.convert.payloads import blob_to_proto
 from fedplcc.shared.convert.prototype_maps import prototype_map_to_proto
+from fedplcc.shared.convert.reading.enums import LOG_LEVEL
 from fedplcc.shared.convert.reading.json_text import parse_json_object
 from fedplcc.shared.convert.rounds import round_to_proto
 from fedplcc.shared.convert.run_lists import (
@@ -33,14 +34,17 @@ from fedplcc.shared.convert.run_lists import (
     summary_to_proto,
 )
 from fedplcc.shared.convert.runs import run_to_proto
+from fedplcc.shared.convert.site_logs import log_to_proto
 from fedplcc.shared.convert.steering import verb_from_proto
 from fedplcc.shared.convert.uploads import initial_model_from_proto
 from fedplcc.shared.errors import MalformedRequest, Overloaded
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from fedplcc.shared.identity.api_keys import Scope
 from fedplcc.shared.identity.principals import current_principal
 from fedplcc.shared.types import EventQuery, Run
 from fedplcc.shared.wire.channels import IDLE_S
+from fedplcc.shared.wire.serving.caller import require_scope
 from fedplcc.shared.wire.serving.places import Places
 from fedplcc.shared.wire.serving.threads import Threads
 
@@ -248,6 +252,11 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     async def ListClients(self, request: run_pb2.ListClientsRequest, context: Context) -> run_pb2.ListClientsResponse:
         """See RunService.ListClients."""
+        if request.HasField("log"):
+            require_scope(Scope.RUN, current_principal.get())
+            after, level = request.log.after, LOG_LEVEL.member(request.log.level, "log.level")
+            found = await call(self._coordinator.client_log, request.log.client_id, after=after, level=level)
+            return run_pb2.ListClientsResponse(log=log_to_proto(found))
         limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
         clients = listing(
             lambda last, most: self._coordinator.list_clients(after=last, limit=most),

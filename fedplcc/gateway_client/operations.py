@@ -109,6 +109,23 @@ class AsyncOperations(AsyncCalls):
         """Tell who makes this request, what it may do, and until when."""
         return await self.call("GET", "/v1/me", documents.Caller)
 
+    async def get_client_log(
+        self, client_id: str, *, level: Literal["error", "warning", "info"] | None = None, after: int | None = None
+    ) -> documents.ClientLog:
+        """Return the log lines of a client's trainer that the owner of its site lets out, oldest first. Needs scope `run`.
+
+        Args:
+            client_id: The client's id.
+            level: Only lines of this level or a graver one.
+            after: Only lines with a greater number.
+        """
+        return await self.call(
+            "GET",
+            f"/v1/clients/{self.quoted(client_id)}/log",
+            documents.ClientLog,
+            query={"level": level, "after": after},
+        )
+
     async def get_events(
         self,
         run_id: str,
@@ -212,15 +229,6 @@ class AsyncOperations(AsyncCalls):
         return await self.call(
             "GET", f"/v1/runs/{self.quoted(run_id)}/prototypes", bytes, query={"round": round_number}
         )
-
-    async def get_round(self, run_id: str, number: int) -> documents.Round:
-        """Return a round, committed or open.
-
-        Args:
-            run_id: The run's id.
-            number: The round's number; 0 makes the first model.
-        """
-        return await self.call("GET", f"/v1/runs/{self.quoted(run_id)}/rounds/{self.quoted(number)}", documents.Round)
 
     async def get_run(self, run_id: str) -> documents.Run:
         """Return a run and its latest round.
@@ -566,6 +574,7 @@ class Operations(Calls):
     forget_client = waited(AsyncOperations.forget_client)
     get_archive = waited(AsyncOperations.get_archive)
     get_caller = waited(AsyncOperations.get_caller)
+    get_client_log = waited(AsyncOperations.get_client_log)
     get_events = waited(AsyncOperations.get_events)
     get_manifest = waited(AsyncOperations.get_manifest)
     get_metrics = waited(AsyncOperations.get_metrics)
@@ -574,7 +583,6 @@ class Operations(Calls):
     get_problem = waited(AsyncOperations.get_problem)
     get_prototype_map = waited(AsyncOperations.get_prototype_map)
     get_prototypes = waited(AsyncOperations.get_prototypes)
-    get_round = waited(AsyncOperations.get_round)
     get_run = waited(AsyncOperations.get_run)
     get_run_configuration = waited(AsyncOperations.get_run_configuration)
     get_sign_on = waited(AsyncOperations.get_sign_on)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 
@@ -15,11 +15,13 @@ from fedplcc.shared import documents
 from fedplcc.shared.bounds import NAME_PATTERN
 from fedplcc.shared.convert.reading.page_tokens import place_of, refused_token, token_of
 from fedplcc.shared.errors import ClientInOpenRun, ClientNotFound
-from fedplcc.shared.types import Client
+from fedplcc.shared.types import Client, LogLevel
 
 OPERATIONS = Operations("federation")
 MAX_PAGE_CHARACTERS = 512 << 10
 """Most characters of class names on a page of several clients."""
+MAX_NUMBER = 2**53 - 1
+"""Largest number of a log line that every client of REST can count to."""
 
 
 @OPERATIONS.add("GET", "/v1/clients")
@@ -37,6 +39,22 @@ async def list_clients(
     is_cut = len(clients) < len(found) or len(found) == page_size
     following = token_of("clients", clients[-1].client_id) if is_cut else None
     return documents.ClientPage(clients=clients, next_page_token=following)
+
+
+@OPERATIONS.add("GET", "/v1/clients/{client_id}/log", refusals=(ClientNotFound,))
+async def get_client_log(
+    aggregator: Aggregator,
+    client_id: ClientId,
+    level: Annotated[
+        Literal["error", "warning", "info"], Query(description="Only lines of this level or a graver one.")
+    ] = "info",
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="Only lines with a greater number.")] = 0,
+) -> documents.ClientLog:
+    """Return the log lines of a client's trainer that the owner of its site lets out, oldest first. Needs scope `run`.
+
+    The aggregator has the newest 200 at most, in memory: they are gone when it ends.
+    """
+    return documents.ClientLog.of(await aggregator.client_log(client_id, after=after, level=LogLevel(level)))
 
 
 @OPERATIONS.add("DELETE", "/v1/clients/{client_id}", refusals=(ClientNotFound, ClientInOpenRun))

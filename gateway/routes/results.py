@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from fedplcc.gateway.http.bodies.download import download
 from fedplcc.gateway.http.bodies.run_archive import archive_of
@@ -71,19 +71,6 @@ async def list_rounds(
     rounds = await aggregator.list_rounds(run_id, after=_start("rounds", after, page_token), limit=page_size)
     following = token_of("rounds", rounds[-1].number) if len(rounds) == page_size else None
     return documents.RoundPage.of(rounds, following)
-
-
-@OPERATIONS.add("GET", f"{RUN_PATH}/rounds/{{number}}", refusals=(RunNotFound, RoundNotFound))
-async def get_round(
-    aggregator: Aggregator,
-    run_id: RunId,
-    number: Annotated[int, Path(ge=0, le=MAX_ROUND, description="The round's number; 0 makes the first model.")],
-) -> documents.Round:
-    """Return a round, committed or open."""
-    found = await aggregator.list_rounds(run_id, after=number - 1, limit=1)
-    if not found or found[0].number != number:
-        raise RoundNotFound(f"run {run_id} has not begun round {number}", run_id=run_id, round=number)
-    return documents.Round.of(found[0])
 
 
 @OPERATIONS.add("GET", f"{RUN_PATH}/metrics.jsonl", refusals=(RunNotFound, Overloaded), responses=_LINES)

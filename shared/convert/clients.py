@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedplcc.shared.convert.reading.enums import ACTIVITY
+from fedplcc.shared.convert.reading.enums import ACTIVITY, LOG_LEVEL
 from fedplcc.shared.convert.reading.fields import (
     MAX_CLASSES,
     MAX_TEXT,
@@ -21,6 +21,7 @@ from fedplcc.shared.convert.reading.fields import (
     time_of,
     timestamp,
 )
+from fedplcc.shared.convert.site_logs import level_from_proto, line_to_proto, lines_from_proto
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
 from fedplcc.shared.readings import why_impossible
 from fedplcc.shared.types import Client, ClientProblem, Environment, Heartbeat
@@ -104,6 +105,8 @@ def heartbeat_to_proto(heartbeat: Heartbeat, *, instance_token: str) -> round_se
         instance_token=instance_token,
         activity=ACTIVITY.number(heartbeat.activity),
         problem=None if heartbeat.problem is None else problem_to_proto(heartbeat.problem),
+        log_level=LOG_LEVEL.number(heartbeat.log_level),
+        log_lines=[line_to_proto(line) for line in heartbeat.log_lines],
     )
 
 
@@ -120,6 +123,9 @@ def heartbeat_from_proto(request: round_service_pb2.HeartbeatRequest) -> Heartbe
         left_out={name[:MAX_TEXT]: why for name, why in impossible.items()},
         problem=problem_from_proto(request.problem) if request.HasField("problem") else None,
         is_leaving=request.is_leaving,
+        log_level=level_from_proto(request.log_level, "log_level"),
+        log_lines=lines_from_proto(request.log_lines),
+        log_lines_left_out=at_least(0, "log_lines_left_out", request.log_lines_left_out),
     )
 
 

@@ -14,7 +14,14 @@ from fedplcc.shared.documents.callers import (
     SignOnPollRequest,
     TerminalSignOn,
 )
-from fedplcc.shared.documents.clients import Client, ClientEnvironment, ClientPage, ClientProblem
+from fedplcc.shared.documents.clients import (
+    Client,
+    ClientEnvironment,
+    ClientLog,
+    ClientLogLine,
+    ClientPage,
+    ClientProblem,
+)
 from fedplcc.shared.documents.configurations import (
     ConfigurationCheck,
     MethodChoice,
@@ -59,6 +66,8 @@ __all__ = [
     "Caller",
     "Client",
     "ClientEnvironment",
+    "ClientLog",
+    "ClientLogLine",
     "ClientPage",
     "ClientProblem",
     "ConfigurationCheck",

@@ -9,7 +9,7 @@ from typing import Self
 
 from fedplcc.shared import types
 from fedplcc.shared.documents.document import Document, utc_time
-from fedplcc.shared.types import ClientActivity
+from fedplcc.shared.types import ClientActivity, LogLevel
 
 MAX_CLASSES, MAX_CLASS_CHARACTERS = 1000, 64 << 10
 """Most classes of a client that a document names, and most characters of their names together."""
@@ -90,6 +90,47 @@ class ClientPage(Document):
     clients: list[Client]
     next_page_token: str | None
     """`page_token` of the next page; null at the end."""
+
+
+class ClientLogLine(Document):
+    """A line of a trainer's log; deploy/logs.md says what each event means."""
+
+    number: int
+    """Greater than that of every line that came before."""
+    time: datetime
+    level: LogLevel
+    event: str
+    run_id: str | None
+    round: int | None
+    facts: dict[str, str]
+    """What else it says, for instance `outcome`."""
+
+
+class ClientLog(Document):
+    """Log lines of a client's trainer that the owner of its site lets out."""
+
+    level: LogLevel | None
+    """From which level on the owner lets lines out; null where no trainer has said so since the aggregator started."""
+    lines: list[ClientLogLine]
+    """Oldest first."""
+    left_out: int
+    """Lines that trainer or aggregator left out."""
+
+    @classmethod
+    def of(cls, log: types.ClientLog) -> Self:
+        """Return the document of a client's log."""
+        lines = [
+            ClientLogLine.like(
+                line,
+                number=number,
+                time=utc_time(line.time),
+                run_id=line.run_id or None,
+                round=line.round if line.run_id else None,
+                facts=dict(line.facts),
+            )
+            for number, line in log.lines
+        ]
+        return cls(level=log.level, lines=lines, left_out=log.left_out)
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:

@@ -24,7 +24,7 @@ class Scope(StrEnum):
     RESULTS = "results"
     """Fetch models, prototypes and maps."""
     RUN = "run"
-    """Start, pause, resume, stop, note about, archive and delete runs; quarantine and forget clients."""
+    """Start, pause, resume, stop, note about, archive and delete runs; quarantine, forget clients, read their log lines."""
     ADMIN = "admin"
     """Invite, revoke, make keys, read the audit."""
     METRICS = "metrics"

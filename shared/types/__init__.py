@@ -9,11 +9,14 @@ from fedplcc.shared.types.clients import (
     AuditHead,
     Client,
     ClientActivity,
+    ClientLog,
     ClientProblem,
     CommittedUpdate,
     Environment,
     ForgottenRun,
     Heartbeat,
+    LogLevel,
+    LogLine,
     Membership,
 )
 from fedplcc.shared.types.evaluations import (

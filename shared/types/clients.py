@@ -69,6 +69,40 @@ class Client:
     """Whether every certificate of it was revoked; not stored."""
 
 
+class LogLevel(StrEnum):
+    """Level of a log line of a site, or the one from which on its owner lets lines out."""
+
+    NONE = "none"
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A line of a trainer's log that may leave its site; shared/site_logs.py says which."""
+
+    time: float
+    """When it was written, in whole microseconds; no two lines of a trainer have the same."""
+    level: LogLevel
+    event: str
+    run_id: str = ""
+    round: int = 0
+    facts: tuple[tuple[str, str], ...] = ()
+    """Names and values, sorted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLog:
+    """Log lines of a client as the aggregator keeps them in memory, each with its number, oldest first."""
+
+    level: LogLevel | None = None
+    """The level from which on the site lets lines out; None where its trainer has not said so."""
+    lines: tuple[tuple[int, LogLine], ...] = ()
+    left_out: int = 0
+    """Lines that trainer or aggregator left out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """A trainer's sign of life; `progress` is the fraction of the activity that is done, 0 to 1."""
@@ -84,6 +118,11 @@ class Heartbeat:
     """Impossible readings that the receiver left out of `readings`: the reason for each, by name."""
     is_leaving: bool = False
     """Whether the trainer ends on purpose."""
+    log_level: LogLevel | None = None
+    """The level from which on the site lets log lines out; None where the heartbeat does not say."""
+    log_lines: tuple[LogLine, ...] = ()
+    log_lines_left_out: int = 0
+    """Lines that the trainer has left out since it was started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from playwright.sync_api import expect
 
 from fedplcc.shared.steering import StopRun
-from fedplcc.shared.types import ClientActivity, ClientProblem
+from fedplcc.shared.types import ClientActivity, ClientProblem, LogLevel, LogLine
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.screens.browsing import Console
 
 NUM_RUNS = 23
+MARKUP = "<img src=x onerror=alert(1)>"
 PROBLEM = ClientProblem(reason="NO_DATA", detail="the folder has no images", hint="mount the data set", is_fatal=True)
 
 
@@ -66,6 +69,44 @@ def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> 
     troubled = page.get_by_role("list", name="Clients with problems").get_by_role("listitem")
     expect(troubled).to_have_count(1)
     expect(troubled).to_contain_text("mount the data set")
+
+
+def test_lines_that_a_site_lets_out_are_shown_as_they_come_and_the_others_are_not_missed(console: Console) -> None:
+    federation = console.served.federation
+    federation.join()
+    run_id = console.served.create()
+    ann, bob = federation.clients["ann"], federation.clients["bob"]
+    begun = LogLine(
+        time=1.0, level=LogLevel.INFO, event="task_begun", run_id=run_id, round=3, facts=(("task", "train"),)
+    )
+    failed = replace(begun, time=2.0, level=LogLevel.ERROR, event="task_failed", facts=(("reason", "INVALID_DATA"),))
+    federation.heartbeat(ann, log_level=LogLevel.INFO, log_lines=(begun,))
+    federation.heartbeat(bob, log_level=LogLevel.NONE)
+    page = console.open("#/clients").page
+    logs = page.get_by_role("region", name="Logs of sites")
+    logs.get_by_text("What their owners let out.").click()
+    lines = logs.get_by_role("list").get_by_role("listitem")
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text(f"task_begun: task train · {run_id}, round 3")
+    expect(logs.get_by_role("status")).to_have_text("ann's owner lets lines of every level but debug out.")
+    federation.heartbeat(ann, log_level=LogLevel.INFO, log_lines=(failed,), log_lines_left_out=2)
+    expect(lines).to_have_count(2)
+    expect(lines.first).to_contain_text("Error: task_failed: reason INVALID_DATA")
+    expect(logs.get_by_role("status")).to_contain_text("2 lines had to be left out.")
+    assert console.barriers(within="section[aria-labelledby=site-logs]") == []
+    console.screenshot("site-logs")
+    # No member gets such a line in: it is one of an aggregator that somebody has taken over.
+    kept = federation.coordinator._sessions.logs._kept["ann"].lines
+    kept[3.0] = (2**53 - 1, replace(failed, time=3.0, event=MARKUP, facts=((MARKUP, MARKUP),)))
+    expect(lines.first).to_contain_text(f"{MARKUP}: {MARKUP} {MARKUP}")
+    expect(logs.locator("img")).to_have_count(0)
+    assert console.overflow_px() == 0
+    del kept[3.0]
+    logs.get_by_role("combobox", name="Level").select_option("errors")
+    expect(lines).to_have_count(1)
+    logs.get_by_role("combobox", name="Client").select_option("bob")
+    expect(logs.get_by_role("status")).to_have_text("bob's owner lets no log lines out.")
+    expect(lines).to_have_count(0)
 
 
 @pytest.mark.full

@@ -96,7 +96,7 @@ def test_every_operation_names_the_scope_that_a_key_needs(keyed: tuple[Keyed, di
 def wrong_scopes(url: str, headers: dict[Scope, dict[str, str]]) -> list[tuple[str, str, str | None, int]]:
     """Operations whose answer to a key of some scope is not what the document says of it."""
     bodies: dict[str, Any] = {"create_run": a_document("fedavg", ("ann",)), "extend_run": {"rounds": 9}}
-    names = {"client_id": "nobody", "number": "1", "sha256": "0" * 64, "receiver": "nobody"}
+    names = {"client_id": "nobody", "sha256": "0" * 64, "receiver": "nobody"}
     with httpx.Client(base_url=url, timeout=60) as client:
         created = client.post("/v1/runs", json=a_document("fedavg", ("ann",)), headers=headers[Scope.RUN])
         assert created.status_code == 202, created.text

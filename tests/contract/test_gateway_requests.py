@@ -37,7 +37,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedGat
 
 
 def filled(path: str, run_id: str) -> str:
-    values = {"run_id": run_id, "number": "1", "code": "NOT_FOUND"}
+    values = {"run_id": run_id, "code": "NOT_FOUND", "client_id": "ann"}
     return re.sub(r"\{(\w+)\}", lambda name: values[name[1]], path)
 
 
@@ -86,14 +86,6 @@ def test_steering_a_run_that_has_ended_is_a_conflict(served: tuple[ServedGateway
     gateway, run_id = served
     answer = gateway.http.post(f"/v1/runs/{run_id}/{action}")
     assert (answer.status_code, answer.json()["code"]) == (409, "INVALID_TRANSITION")
-
-
-def test_one_round_is_the_one_of_the_list(served: tuple[ServedGateway, str]) -> None:
-    gateway, run_id = served
-    rounds = gateway.http.get(f"/v1/runs/{run_id}/rounds").json()["rounds"]
-    assert [gateway.http.get(f"/v1/runs/{run_id}/rounds/{number}").json() for number in range(4)] == rounds
-    answer = gateway.http.get(f"/v1/runs/{run_id}/rounds/4")
-    assert (answer.status_code, answer.json()["code"]) == (404, "ROUND_NOT_FOUND")
 
 
 def test_the_archive_has_the_files_that_the_command_fetches(served: tuple[ServedGateway, str], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from functools import cache
 from fedplcc.aggregator.ledger import event_log
 from fedplcc.aggregator.rounds.events import STATUS_EVENTS
 from fedplcc.shared.errors import RunNotFound
+from fedplcc.shared.site_logs import EVENTS
 from fedplcc.shared.types import RoundPhase
 from fedplcc.shared.wire.call_logs import Call
 from tests.support import ROOT
@@ -121,3 +122,24 @@ def test_the_history_is_in_the_guide_at_the_levels_that_it_has() -> None:
     assert sum(map(len, in_guide.values())) == len(history()), "each once"
     text = GUIDE.read_text()
     assert [field for field in event_log.SAID if f"`{field}`" not in text] == []
+
+
+def test_the_guide_lists_the_events_that_may_leave_a_site_and_the_code_logs_them_with_these_facts() -> None:
+    (_, _, section) = GUIDE.read_text().partition(
+        "these events go to the aggregator, with time, level, run, round and the facts"
+    )
+    in_guide = re.findall(r"`([a-z_]+)`(?: \(([^)]*)\))?", section.partition("\n")[0])
+    assert {event: tuple(sorted(named(facts))) for event, facts in in_guide} == {
+        event: tuple(sorted(facts)) for event, facts in EVENTS.items()
+    }
+    in_code = dict(written())
+    assert EVENTS.keys() <= in_code.keys()
+    assert {event: set(facts) - in_code[event] for event, facts in EVENTS.items() if set(facts) - in_code[event]} == {}
+
+
+def test_what_is_shipped_are_fields_of_our_lines_and_no_sentence_is_among_them() -> None:
+    shipped = set(re.findall(r'name="\$!([a-z_]+)"', (GUIDE.parent / "rsyslog.conf").read_text()))
+    of_every_line = {"timestamp", "level", "event", "logger", "run_id", "round", "client_id", "request_id", "trace_id"}
+    assert of_every_line <= shipped
+    assert shipped <= of_every_line.union(*(named(row[3]) for row in rows(of_history=False)))
+    assert shipped.isdisjoint({"detail", "hint", "exception", "first", "peer", "caller", "person", "address", "path"})

@@ -92,5 +92,5 @@ def test_what_the_gateway_refuses_is_raised_by_name(federation: Federation) -> N
             gateway.resume_run(run.run_id)
         assert gateway.update_run(run.run_id, tags=["seen"]).tags == ["seen"]
         assert gateway.list_runs(tag=["seen"]).total == 1
-        assert gateway.get_round(run.run_id, 1).round == 1
+        assert gateway.list_rounds(run.run_id, after=0).rounds[0].round == 1
         assert len(gateway.get_metrics_lines(run.run_id)) == 3

@@ -57,8 +57,7 @@ class EgressGate:
         Raises:
             DiskFull, StoreUnavailable: It cannot be written down, so it must not leave.
         """
-        message = message_of(method, request, data)
-        if message is not None:
+        for message in messages_of(method, request, data):
             self._log.write(message, self._claims.get(message.run), self._epsilon)
 
     def around(self, channel: grpc.Channel) -> Any:
@@ -66,27 +65,29 @@ class EgressGate:
         return _GatedChannel(channel, self)
 
 
-def message_of(method: str, request: Any, data: bytes) -> Message | None:
-    """Return what the log says of a request of RoundService; None where it says nothing of the site.
+def messages_of(method: str, request: Any, data: bytes) -> tuple[Message, ...]:
+    """Return what the log says of a request of RoundService; nothing where that says nothing of the site.
 
     Raises:
         StoreUnavailable: The method is none that the log knows.
     """
     match method:
         case "SyncRound" | "DownloadBlob":
-            return None
+            return ()
         case "Join":
-            return Message.whole(What.JOIN, data)
+            return (Message.whole(What.JOIN, data),)
         case "Heartbeat":
-            told = _told(request)
-            if told is None:
-                return None
-            what = What.PROBLEM if request.HasField("problem") else What.READINGS
             number = request.round if request.run_id else None
-            return Message.whole(what, data, run=request.run_id, round=number, same_as=told)
+            told = {What.PROBLEM if request.HasField("problem") else What.READINGS: _told(request)}
+            told[What.LOG] = _lines(request)
+            return tuple(
+                Message.whole(what, data, run=request.run_id, round=number, same_as=facts)
+                for what, facts in told.items()
+                if facts is not None
+            )
         case "GetUploadStatus" | "UploadModel" | "UploadPrototypes":
             header = request.header
-            return Message(
+            upload = Message(
                 what=What.UPLOAD,
                 run=header.run_id,
                 round=header.round,
@@ -94,13 +95,14 @@ def message_of(method: str, request: Any, data: bytes) -> Message | None:
                 sha256=header.blob.sha256,
                 bytes=header.blob.size_bytes,
             )
+            return (upload,)
         case "CommitUpdate":
             blobs = (*request.payload.tensor_groups, *request.payload.prototype_sets)
             blobs += (request.payload.encoded,) if request.payload.HasField("encoded") else ()
             roles = tuple(blob.role for blob in blobs)
-            return Message.whole(What.COMMIT, data, run=request.run_id, round=request.round, roles=roles)
+            return (Message.whole(What.COMMIT, data, run=request.run_id, round=request.round, roles=roles),)
         case "ReportEvaluation":
-            return Message.whole(What.REPORT, data, run=request.run_id, round=request.round)
+            return (Message.whole(What.REPORT, data, run=request.run_id, round=request.round),)
     raise StoreUnavailable(f"the log of what leaves this site knows no {method}, so nothing was sent")
 
 
@@ -112,6 +114,12 @@ def _told(heartbeat: Any) -> str | None:
         return None
     facts = [problem.reason, problem.detail, problem.hint, problem.is_fatal, list(readings.items())]
     return sha256_hex(json.dumps(facts).encode())
+
+
+def _lines(heartbeat: Any) -> str | None:
+    """Name the log lines that a heartbeat tells; None where there are none. Their times tell them apart."""
+    lines = [line.SerializeToString(deterministic=True).hex() for line in heartbeat.log_lines]
+    return sha256_hex(json.dumps(lines).encode()) if lines else None
 
 
 def _claim_of(run: RunSpec) -> str:

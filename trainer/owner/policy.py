@@ -16,6 +16,7 @@ from fedplcc.shared.config.sections import FACTORY, InvalidKey, Section, check_k
 from fedplcc.shared.config.tables.model import SHA256
 from fedplcc.shared.config.tables.privacy import Claim
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.types import LogLevel
 
 MAX_POLICY_BYTES = 256 << 10
 """Most bytes of a policy's file."""
@@ -108,6 +109,9 @@ class Leaves(Section):
     """Whether counts of correct predictions on test and validation images may leave."""
     readings: bool = True
     """Whether speeds, memory, load and the times of passes over images may leave."""
+    logs: Annotated[LogLevel, Field(strict=False)] = LogLevel.NONE
+    """The level from which on lines of the trainer's log may leave: none, error, warning or info. Events and facts of closed
+    lists alone do, never a sentence, a name of a file or a number; docs/privacy.md has them."""
 
 
 class Policy(Section):

@@ -9,6 +9,7 @@ from typing import Any
 from fedplcc.shared.config.key_descriptions import key_descriptions
 from fedplcc.shared.config.sections import section_of
 from fedplcc.shared.config.toml_text import WIDTH, toml_assignment
+from fedplcc.shared.types import LogLevel
 from fedplcc.trainer.owner.policy import Policy, RunLimits
 
 HEAD = """\
@@ -38,6 +39,7 @@ EXAMPLES: Mapping[str, Any] = {
     "privacy.epsilon": 3.0,
     "privacy.delta": 1e-5,
     **{f"leaves.{name}": False for name in ("models", "class_counts", "losses", "scores", "readings")},
+    "leaves.logs": "warning",
 }
 """A value of each key, which the written file has behind a #."""
 APPROVALS: Mapping[str, str] = {
@@ -51,6 +53,13 @@ NOUNS: Mapping[str, str] = {
     "losses": "losses",
     "scores": "scores on test and validation images",
     "readings": "readings of its machine and times of passes over images",
+}
+
+LOGS: Mapping[LogLevel, str] = {
+    LogLevel.NONE: "No line of the trainer's log leaves.",
+    LogLevel.ERROR: "Errors in the trainer's log may leave, without sentences and numbers.",
+    LogLevel.WARNING: "Warnings and errors in the trainer's log may leave, without sentences and numbers.",
+    LogLevel.INFO: "Lines of the trainer's log may leave, without sentences and numbers.",
 }
 
 
@@ -130,6 +139,7 @@ def _of_what_leaves(policy: Policy) -> Iterator[str]:
         yield f"What stays at the site: {'; '.join(kept)}."
     if told:
         yield f"What may leave it: {'; '.join(told)}."
+    yield LOGS[policy.leaves.logs]
     if policy.leaves.scores and not policy.leaves.class_counts:
         yield "Scores tell how many test images of each class there are."
 

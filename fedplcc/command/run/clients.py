@@ -1,4 +1,4 @@
-"""`fedplcc run client`: which clients take part in a run."""
+"""`fedplcc run client`: which clients take part in a run, and what their sites let out of their logs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import explains_errors
-from fedplcc.command.gateway_calls import RequestId, change_run, key_of
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.gateway_calls import RequestId, ask_gateway, change_run, key_of
 from fedplcc.command.run.choosing import RunId
 from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
-    from fedplcc.shared.documents import Run
+    from fedplcc.shared.documents import ClientLog, Run
 
 EXAMPLES = examples(
     "fedplcc run client admit scans-97f12353 ward-3 ward-4",
-    "fedplcc run client retire scans-97f12353 ward-3 --forget",
     'fedplcc run client quarantine scans-97f12353 ward-3 --reason "broken"',
+    "fedplcc run client log scans-97f12353 ward-3",
 )
 
 
@@ -33,6 +33,7 @@ class ClientVerb(StrEnum):
     RETIRE = "retire"
     QUARANTINE = "quarantine"
     RELEASE = "release"
+    LOG = "log"
 
 
 @explains_errors
@@ -60,10 +61,11 @@ def client(
     way: Way,
     as_json: bool,
 ) -> int:
-    """Admit, retire, quarantine or release clients of a run. Doing it again changes nothing.
+    """Admit, retire, quarantine or release clients of a run, or read their logs. Doing it again changes nothing.
 
     Admitted clients take part from the next round on. A retired one's part in the open round ends, and no later round has
-    it. A quarantined one is left out until it is released, with nothing held against it then.
+    it. A quarantined one is left out until it is released, with nothing held against it then. `log` prints what the owners
+    of the sites let out of their trainers' logs, as far as it is about this run or about none.
     """
     from fedplcc.shared.errors import InvalidConfig
 
@@ -71,6 +73,14 @@ def client(
         raise InvalidConfig("--forget is for retire: leave it out")
     if reason and verb is not ClientVerb.QUARANTINE:
         raise InvalidConfig("--reason is for quarantine: leave it out")
+    if verb is ClientVerb.LOG:
+
+        async def logs(there: AsyncGateway) -> list[ClientLog]:
+            return [await there.get_client_log(client_id) for client_id in clients]
+
+        for client_id, log in zip(clients, ask_gateway(way, logs), strict=True):
+            _print_log(run, client_id, log, as_json=as_json)
+        return ExitCode.OK
     key = key_of(request_id)
 
     async def change_one(there: AsyncGateway, client_id: str) -> Run:
@@ -89,6 +99,30 @@ def client(
         return await change_one(there, clients[-1])
 
     return change_run(way, change, as_json=as_json)
+
+
+def _print_log(run_id: str, client_id: str, log: ClientLog, *, as_json: bool) -> None:
+    """Print a client's log lines of a run and of none, or say why there are none."""
+    from fedplcc.terminal.printable import printable
+
+    lines = [line for line in log.lines if line.run_id in (None, run_id)]
+    if as_json:
+        print(log.model_copy(update={"lines": lines}).model_dump_json())
+        return
+    for line in lines:
+        where = "" if line.round is None else f"round {line.round}  "
+        facts = ", ".join(f"{name} {text}" for name, text in line.facts.items())
+        print(
+            printable(
+                f"{line.time:%Y-%m-%d %H:%M:%S}  {client_id}  {line.level:<7}  {where}{line.event}  {facts}".rstrip()
+            )
+        )
+    if log.level is None:
+        say(f"no trainer of {client_id} has said what its owner lets out since the aggregator was started")
+    elif log.level == "none":
+        say(f"{client_id}'s owner lets no log lines out")
+    elif log.left_out:
+        say(f"lines of {client_id} that had to be left out: {log.left_out}")
 
 
 def _key_for(key: str, client: str, clients: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from fedplcc.shared.convert.reading.fields import malformed
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, types_pb2
 from fedplcc.shared.run_lists import RunOrder, RunShow
-from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus, TaskKind
+from fedplcc.shared.types import ClientActivity, LogLevel, RoundPhase, RunStatus, TaskKind
 
 Value = TypeVar("Value", bound=StrEnum)
 
@@ -34,5 +34,6 @@ STATUS = _Numbers(RunStatus, types_pb2.RunStatus, "RUN_STATUS")
 PHASE = _Numbers(RoundPhase, types_pb2.RoundPhase, "ROUND_PHASE")
 TASK = _Numbers(TaskKind, types_pb2.TaskKind, "TASK_KIND")
 ACTIVITY = _Numbers(ClientActivity, types_pb2.ClientActivity, "CLIENT_ACTIVITY")
+LOG_LEVEL = _Numbers(LogLevel, types_pb2.LogLevel, "LOG_LEVEL")
 ORDER = _Numbers(RunOrder, run_service_pb2.RunOrder, "RUN_ORDER")
 SHOW = _Numbers(RunShow, run_service_pb2.RunShow, "RUN_SHOW")

@@ -28,7 +28,7 @@ from fedplcc.shared.errors import (
     TooManyCalls,
     Unauthenticated,
 )
-from fedplcc.shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, key_invalid, roles_of
+from fedplcc.shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, Scope, key_invalid, roles_of
 from fedplcc.shared.identity.certificates import check_chain, identity_of, serial_of
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import ANYONE, NOBODY, OWNER, Principal, current_principal
@@ -336,7 +336,17 @@ def _require_allowed(principal: Principal, method: str) -> None:
 
 def _require_scope(principal: Principal, method: str) -> None:
     scope = SCOPE_OF_CALL.get(method)
-    if scope is None or principal.may(scope):
+    if scope is not None:
+        require_scope(scope, principal)
+
+
+def require_scope(scope: Scope, principal: Principal) -> None:
+    """Refuse a caller whose key has not a scope.
+
+    Raises:
+        KeyInvalid, ScopeMissing: It has no key, or not the scope.
+    """
+    if principal.may(scope):
         return
     if not principal.key_id:
         raise KeyInvalid("this call needs a key; `fedplcc login` on the aggregator's host makes one")

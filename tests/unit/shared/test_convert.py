@@ -84,6 +84,10 @@ def a_heartbeat(**changes: Any) -> round_pb.HeartbeatRequest:
     return round_pb.HeartbeatRequest(**{"client_id": "ann", "activity": types_pb2.CLIENT_ACTIVITY_IDLE, **changes})
 
 
+def a_line(**changes: Any) -> types_pb2.LogLine:
+    return types_pb2.LogLine(**{"event": "connected", "level": types_pb2.LOG_LEVEL_INFO, **changes})
+
+
 def an_event(**time: int) -> types_pb2.Event:
     return types_pb2.Event(type="round_opened", data_json="{}", time=Timestamp(**time))
 
@@ -207,6 +211,13 @@ def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
         (client_from_proto, types_pb2.Client(readings={"x": math.inf}, **A_CLIENT), "readings"),
         (client_from_proto, types_pb2.Client(readings={"batch_seconds": -0.1}, **A_CLIENT), "readings"),
         (client_from_proto, types_pb2.Client(readings={"x" * 2000: 1.0}, **A_CLIENT), "readings"),
+        (heartbeat_from_proto, a_heartbeat(log_level=9), "log_level"),
+        (heartbeat_from_proto, a_heartbeat(log_lines=[a_line()] * 21), "log_lines"),
+        (heartbeat_from_proto, a_heartbeat(log_lines=[a_line(facts={"reason": "x" * 2**20})]), "log_lines"),
+        (heartbeat_from_proto, a_heartbeat(log_lines=[a_line(event="x" * 2**20)]), "log_lines"),
+        (heartbeat_from_proto, a_heartbeat(log_lines=[a_line(level=0)]), "log_lines.level"),
+        (heartbeat_from_proto, a_heartbeat(log_lines=[a_line(time=Timestamp(seconds=2**60))]), "log_lines.time"),
+        (heartbeat_from_proto, a_heartbeat(log_lines_left_out=-1), "log_lines_left_out"),
         (heartbeat_from_proto, a_heartbeat(readings={str(i): 0.0 for i in range(33)}), "readings"),
         (membership_from_proto, round_pb.JoinResponse(), "heartbeat_interval"),
         (membership_from_proto, an_answer([round_pb.ForgottenRun(run_id="r")] * 257), "forgotten_runs"),

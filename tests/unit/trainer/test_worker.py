@@ -35,6 +35,7 @@ from fedplcc.shared.types import (
     ClientProblem,
     ForgottenRun,
     Heartbeat,
+    LogLevel,
     Membership,
     RunSpec,
     RunStatus,
@@ -344,7 +345,8 @@ def test_an_end_that_is_meant_is_told(shell: Shell) -> None:
     eventually(lambda: shell.worker.is_well, "it is connected", WAIT_S)
     shell.worker.end()
     shell.thread.join(WAIT_S)
-    assert shell.client.await_heartbeat(lambda beat: beat.is_leaving) == Heartbeat(client_id="ann", is_leaving=True)
+    leaving = Heartbeat(client_id="ann", is_leaving=True, log_level=LogLevel.NONE)
+    assert shell.client.await_heartbeat(lambda beat: beat.is_leaving) == leaving
     assert shell.client.is_closed
 
 

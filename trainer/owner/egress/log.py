@@ -65,6 +65,7 @@ class What(StrEnum):
     REPORT = "report"
     PROBLEM = "problem"
     READINGS = "readings"
+    LOG = "log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ class EgressLog:
                 self._begin()
                 assert self._known is not None, "it has begun"
                 if message.name not in self._known:
-                    self._append(self._line(message, claim, epsilon()))
+                    self._append(self._line(message, claim, epsilon()), may_use_reserve=message.what is not What.LOG)
                     self._known.add(message.name)
             except OSError as error:
                 raise self._refusal(error) from error
@@ -198,13 +199,13 @@ class EgressLog:
                     end = file.tell()
         self._known, self._end = known, end
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, line: bytes, *, may_use_reserve: bool) -> None:
         if self._end and self._end + len(line) > self._max_bytes:
             self._begin_anew()
         try:
             self._append_durably(line)
         except OSError as error:
-            if error.errno not in NO_ROOM or not (self._folder / RESERVE_FILE).exists():
+            if error.errno not in NO_ROOM or not may_use_reserve or not (self._folder / RESERVE_FILE).exists():
                 raise
             disk.remove(self._folder / RESERVE_FILE, "trainer.egress.reserve")
             self._append_durably(line)

@@ -114,6 +114,17 @@ TABLE = (
         policy="leaves.readings",
         at_site=AtSite.REDUCED,
     ),
+    Row(requests=("Heartbeat",), fields=("log_level",), made_of=(MadeOf.TRANSPORT,)),
+    Row(
+        requests=("Heartbeat",),
+        fields=(
+            *(f"log_lines.{name}" for name in ("time", "level", "event", "run_id", "round", "facts")),
+            "log_lines_left_out",
+        ),
+        made_of=(MadeOf.TRAINING_IMAGES, MadeOf.MACHINE),
+        policy="leaves.logs",
+        at_site=AtSite.WITHHELD,
+    ),
     Row(
         requests=("Heartbeat",),
         fields=("problem.reason", "problem.hint", "problem.is_fatal"),

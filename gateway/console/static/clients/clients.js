@@ -11,6 +11,7 @@ import { ago, count, counted, dateTime, percent, reading } from "../lib/format.j
 import { repeat } from "../lib/shell.js";
 import { sortedBy } from "../lib/sorting.js";
 import { staleNotice } from "../lib/stale_notice.js";
+import { siteLogs } from "./logs.js";
 import { besideId, isFound, isWorking, stateOf } from "./state.js";
 import { byTrouble } from "./summary.js";
 
@@ -58,6 +59,7 @@ export function show(root) {
   );
   const none = h("p", { class: "muted", hidden: true }, "No client is like this.");
   const nobody = h("div", { hidden: true }, h("p", { class: "muted" }, "No client has ever joined. One comes in like this:"), siteSteps());
+  const logs = siteLogs();
   const card = h(
     "section",
     { class: "card", "aria-label": "Clients", hidden: true },
@@ -67,7 +69,7 @@ export function show(root) {
     nobody,
     pager,
   );
-  root.append(h("div", { class: "page-head" }, h("h1", null, "Clients"), h("a", { href: "#/messages" }, "Messages to people")), notice.element, card);
+  root.append(h("div", { class: "page-head" }, h("h1", null, "Clients"), h("a", { href: "#/messages" }, "Messages to people")), notice.element, card, logs.element);
 
   /** @type {Client[]} */
   let clients = [];
@@ -107,9 +109,14 @@ export function show(root) {
   const read = async (/** @type {AbortSignal} */ signal) => {
     clients = await allClients({ signal });
     setAttribute(card, "hidden", false);
+    logs.update(clients);
     draw();
   };
-  return repeat((signal) => notice.during(() => read(signal)), INTERVAL_MS).stop;
+  const { stop } = repeat((signal) => notice.during(() => read(signal)), INTERVAL_MS);
+  return () => {
+    stop();
+    logs.end();
+  };
 }
 
 /**

@@ -160,7 +160,7 @@ class StreamEnd(_message.Message):
     def __init__(self, reason: _Optional[_Union[StreamEnd.Reason, str]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("client_id", "instance_token", "activity", "run_id", "round", "progress", "readings", "problem", "is_leaving")
+    __slots__ = ("client_id", "instance_token", "activity", "run_id", "round", "progress", "readings", "problem", "is_leaving", "log_level", "log_lines", "log_lines_left_out")
     class ReadingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +177,9 @@ class HeartbeatRequest(_message.Message):
     READINGS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     IS_LEAVING_FIELD_NUMBER: _ClassVar[int]
+    LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    LOG_LINES_FIELD_NUMBER: _ClassVar[int]
+    LOG_LINES_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     instance_token: str
     activity: _types_pb2.ClientActivity
@@ -186,7 +189,10 @@ class HeartbeatRequest(_message.Message):
     readings: _containers.ScalarMap[str, float]
     problem: _types_pb2.ClientProblem
     is_leaving: bool
-    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., activity: _Optional[_Union[_types_pb2.ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., readings: _Optional[_Mapping[str, float]] = ..., problem: _Optional[_Union[_types_pb2.ClientProblem, _Mapping]] = ..., is_leaving: bool = ...) -> None: ...
+    log_level: _types_pb2.LogLevel
+    log_lines: _containers.RepeatedCompositeFieldContainer[_types_pb2.LogLine]
+    log_lines_left_out: int
+    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., activity: _Optional[_Union[_types_pb2.ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., readings: _Optional[_Mapping[str, float]] = ..., problem: _Optional[_Union[_types_pb2.ClientProblem, _Mapping]] = ..., is_leaving: bool = ..., log_level: _Optional[_Union[_types_pb2.LogLevel, str]] = ..., log_lines: _Optional[_Iterable[_Union[_types_pb2.LogLine, _Mapping]]] = ..., log_lines_left_out: _Optional[int] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("directive",)

@@ -399,20 +399,52 @@ class WatchRunResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[_types_pb2.Event, _Mapping]] = ...) -> None: ...
 
 class ListClientsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "log")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    log: ClientLogQuery
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., log: _Optional[_Union[ClientLogQuery, _Mapping]] = ...) -> None: ...
+
+class ClientLogQuery(_message.Message):
+    __slots__ = ("client_id", "after", "level")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    after: int
+    level: _types_pb2.LogLevel
+    def __init__(self, client_id: _Optional[str] = ..., after: _Optional[int] = ..., level: _Optional[_Union[_types_pb2.LogLevel, str]] = ...) -> None: ...
 
 class ListClientsResponse(_message.Message):
-    __slots__ = ("clients", "next_page_token")
+    __slots__ = ("clients", "next_page_token", "log")
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     clients: _containers.RepeatedCompositeFieldContainer[_types_pb2.Client]
     next_page_token: str
-    def __init__(self, clients: _Optional[_Iterable[_Union[_types_pb2.Client, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    log: ClientLog
+    def __init__(self, clients: _Optional[_Iterable[_Union[_types_pb2.Client, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., log: _Optional[_Union[ClientLog, _Mapping]] = ...) -> None: ...
+
+class ClientLog(_message.Message):
+    __slots__ = ("level", "lines", "left_out")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    level: _types_pb2.LogLevel
+    lines: _containers.RepeatedCompositeFieldContainer[KeptLogLine]
+    left_out: int
+    def __init__(self, level: _Optional[_Union[_types_pb2.LogLevel, str]] = ..., lines: _Optional[_Iterable[_Union[KeptLogLine, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class KeptLogLine(_message.Message):
+    __slots__ = ("number", "line")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    line: _types_pb2.LogLine
+    def __init__(self, number: _Optional[int] = ..., line: _Optional[_Union[_types_pb2.LogLine, _Mapping]] = ...) -> None: ...
 
 class ForgetClientRequest(_message.Message):
     __slots__ = ("client_id",)

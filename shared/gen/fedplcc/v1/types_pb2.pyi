@@ -50,6 +50,14 @@ class ClientActivity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CLIENT_ACTIVITY_UPLOADING: _ClassVar[ClientActivity]
     CLIENT_ACTIVITY_EVALUATING: _ClassVar[ClientActivity]
     CLIENT_ACTIVITY_EXTRACTING: _ClassVar[ClientActivity]
+
+class LogLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOG_LEVEL_UNSPECIFIED: _ClassVar[LogLevel]
+    LOG_LEVEL_NONE: _ClassVar[LogLevel]
+    LOG_LEVEL_ERROR: _ClassVar[LogLevel]
+    LOG_LEVEL_WARNING: _ClassVar[LogLevel]
+    LOG_LEVEL_INFO: _ClassVar[LogLevel]
 RUN_STATUS_UNSPECIFIED: RunStatus
 RUN_STATUS_PENDING: RunStatus
 RUN_STATUS_RUNNING: RunStatus
@@ -79,6 +87,34 @@ CLIENT_ACTIVITY_SUMMARISING: ClientActivity
 CLIENT_ACTIVITY_UPLOADING: ClientActivity
 CLIENT_ACTIVITY_EVALUATING: ClientActivity
 CLIENT_ACTIVITY_EXTRACTING: ClientActivity
+LOG_LEVEL_UNSPECIFIED: LogLevel
+LOG_LEVEL_NONE: LogLevel
+LOG_LEVEL_ERROR: LogLevel
+LOG_LEVEL_WARNING: LogLevel
+LOG_LEVEL_INFO: LogLevel
+
+class LogLine(_message.Message):
+    __slots__ = ("time", "level", "event", "run_id", "round", "facts")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    time: _timestamp_pb2.Timestamp
+    level: LogLevel
+    event: str
+    run_id: str
+    round: int
+    facts: _containers.ScalarMap[str, str]
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., level: _Optional[_Union[LogLevel, str]] = ..., event: _Optional[str] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BlobRef(_message.Message):
     __slots__ = ("role", "sha256", "size_bytes")

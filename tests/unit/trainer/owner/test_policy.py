@@ -14,6 +14,7 @@ import pytest
 from fedplcc.shared.config.sections import dotted_keys
 from fedplcc.shared.config.settings import EXIT_CONFIG
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.types import LogLevel
 from fedplcc.trainer.owner.policy import MAX_POLICY_BYTES, NO_POLICY, Policy, read_policy
 from fedplcc.trainer.owner.policy_text import policy_sentences, policy_template
 from fedplcc.trainer.owner.refusals import least_budget
@@ -92,7 +93,8 @@ def test_each_example_of_the_written_file_is_a_value_of_its_key(tmp_path: Path) 
     in_force = re.sub(r"^# ([a-z_]+ = )", r"\1", policy_template(), flags=re.MULTILINE)
     path.write_text(in_force.replace("class_images = 10", "class_images = 1"))
     policy = read_policy(path)
-    assert policy.leaves.model_dump() == dict.fromkeys(policy.leaves.model_fields_set, False)
+    kept = dict.fromkeys(policy.leaves.model_fields_set, False)
+    assert policy.leaves.model_dump() == {**kept, "logs": LogLevel.WARNING}
     assert set(policy.runs.model_fields_set) == set(type(policy.runs).model_fields)
 
 
