@@ -73,11 +73,6 @@ class TestLoss:
         situation = Situation(labels_B=[3], num_classes=4, prototypes=None)
         assert list(values(client_loss, Config(), a_point([(1, 1, 1)], 4), situation)) == ["ce"]
 
-    def test_torch_agrees_with_numpy(self) -> None:
-        situation = Situation(labels_B=[0, 1, 2, 3], num_classes=4, prototypes=ROWS)
-        features = np.random.default_rng(0).normal(size=(4, 3), scale=2)
-        assert_torch_agrees_with_numpy(client_loss, Config(), a_point(features, 4), situation)
-
 
 class TestMinority:
     def test_it_is_the_classes_with_the_fewest_samples_and_of_equal_ones_the_later(self) -> None:
