@@ -117,14 +117,6 @@ class TestValues:
             assert np.isfinite(value)
             assert np.isfinite(slopes["features"]).all()
 
-    @pytest.mark.parametrize(
-        ("lambda1", "lambda2", "names"),
-        [(0, 0, ["ce"]), (1, 0, ["ce", "local"]), (0, 1, ["ce", "global"]), (1, 1, ["ce", "local", "global"])],
-    )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
-        config = Config(lambda1=lambda1, lambda2=lambda2)
-        assert list(values(client_loss, config, a_point([(1, 0)], 3), of([0]))) == names
-
     def test_the_defaults_are_the_papers(self) -> None:
         config = Config()
         assert (config.tau, config.lambda1, config.lambda2, config.max_pool_per_class) == (0.07, 1, 1, None)

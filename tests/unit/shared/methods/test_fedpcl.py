@@ -63,13 +63,6 @@ class TestValues:
                 {name: alone[name] for name in ("global", "local")}, rel=1e-12
             )
 
-    @pytest.mark.parametrize(
-        ("lambda1", "lambda2", "names"),
-        [(0, 0, ["ce"]), (1, 0, ["ce", "global"]), (0, 1, ["ce", "local"]), (1, 1, ["ce", "global", "local"])],
-    )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
-        assert list(terms([(1, 0)], [0], lambda1=lambda1, lambda2=lambda2)) == names
-
     def test_the_defaults_are_the_papers(self) -> None:
         assert (Config().tau, Config().lambda1, Config().lambda2) == (0.07, 1, 1)
 

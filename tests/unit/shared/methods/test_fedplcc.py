@@ -111,14 +111,6 @@ class TestWhatTermsApplyTo:
     def test_without_prototypes_there_is_only_cross_entropy(self) -> None:
         assert list(client_loss(a_step([(1, 0)], [0], None), Config())) == ["ce"]
 
-    @pytest.mark.parametrize(
-        ("lambda1", "lambda2", "names"),
-        [(0, 0, ["ce"]), (1, 0, ["ce", "contra"]), (0, 1, ["ce", "corr"]), (1, 1, ["ce", "contra", "corr"])],
-    )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
-        config = Config(lambda1=lambda1, lambda2=lambda2)
-        assert list(client_loss(a_step([(1, 0)], [0], PUBLISHED), config)) == names
-
     def test_a_class_without_prototypes_adds_nothing_but_counts_in_the_mean(self) -> None:
         alone = values_of(a_step([(1, 0)], [1], PUBLISHED, num_classes=3), Config())
         beside = values_of(a_step([(1, 0), (1, 0)], [1, 2], PUBLISHED, num_classes=3), Config())
