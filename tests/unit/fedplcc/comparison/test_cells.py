@@ -10,6 +10,7 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
 from fedplcc.comparison.report.writing import csv_tables
 from fedplcc.runs.run_folder import claimed_folder
+from tests.support import of_kind
 from tests.support.records.comparisons import (
     ROUNDS,
     RUN,
@@ -44,8 +45,7 @@ def test_what_is_kept_of_a_cell_may_be_as_little_as_its_metrics(path: Path, tmp_
     write_cell(cell, ROUNDS)
     for name in ("evaluations.jsonl", "timings.jsonl", "federation.json"):
         (cell.folder / name).unlink()
-    found = read_cell(cell)
-    assert isinstance(found, CellResult)
+    found = of_kind(CellResult, read_cell(cell))
     assert len(found.rounds) == 3
 
 
@@ -84,8 +84,7 @@ def test_a_cell_whose_files_are_broken_is_missing_and_says_which_and_what_to_do(
     write_cell(cell, ROUNDS)
     assert isinstance(read_cell(cell), CellResult)
     (cell.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert found.reason.startswith(f"{cell.folder}: {sentence}")
     assert not found.can_be_trained
 
@@ -95,13 +94,11 @@ def test_a_file_that_cannot_be_read_is_named(path: Path, tmp_path: Path) -> None
     write_cell(cell, ROUNDS)
     (cell.folder / "metrics.jsonl").unlink()
     (cell.folder / "metrics.jsonl").mkdir()
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert f"{cell.folder}: cannot read metrics.jsonl (Is a directory); restore the file" in found.reason
     (cell.folder / "federation.json").unlink()
     (cell.folder / "federation.json").mkdir()
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert found.reason == f"{cell.folder}: cannot read federation.json (Is a directory); see that it can be read"
 
 
@@ -111,14 +108,12 @@ def test_a_cell_without_federation_json_is_known_by_its_hash(path: Path, tmp_pat
     (cell.folder / "federation.json").unlink()
     other.folder.parent.mkdir(parents=True)
     cell.folder.rename(other.folder)
-    found = read_cell(other)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(other))
     assert (
         "holds a run of another configuration than the file has now (by the config_hash in run.json);" in found.reason
     )
     (other.folder / "run.json").write_text('{"total_rounds": 3}')
-    found = read_cell(other)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(other))
     assert "run.json does not say 'config_hash'" in found.reason
 
 
@@ -127,8 +122,7 @@ def test_the_files_of_a_cell_must_be_of_one_run(path: Path, tmp_path: Path) -> N
     write_cell(cell, ROUNDS)
     write_cell(other, ROUNDS)
     (cell.folder / "run.json").write_bytes((other.folder / "run.json").read_bytes())
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert "(by the config_hash in run.json)" in found.reason
 
 
@@ -138,8 +132,7 @@ def test_a_cell_of_fewer_rounds_than_the_file_asks_for_now_is_of_another_configu
     fill(path, tmp_path / "out")
     longer = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 4"))
     for cell in cells_of(longer, tmp_path / "out"):
-        found = read_cell(cell)
-        assert isinstance(found, MissingCell)
+        found = of_kind(MissingCell, read_cell(cell))
         assert "holds a run of another configuration than the file has now (run.rounds);" in found.reason
 
 
@@ -159,8 +152,7 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
     (cell.folder / "state").mkdir()
     for content in (metrics.read_text(), "{"):
         metrics.write_text(content)
-        found = read_cell(cell)
-        assert isinstance(found, MissingCell)
+        found = of_kind(MissingCell, read_cell(cell))
         assert found.reason == "begun and not finished; the same command goes on with it"
         assert found.can_be_trained, "training writes its files anew"
 
@@ -169,10 +161,8 @@ def test_a_cell_of_another_configuration_of_which_nothing_is_trained_can_be_trai
     cell, other = cells_of(path, tmp_path / "out")[:2]
     with claimed_folder(cell.folder, other.federation) as folder:
         folder.prepare()
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert (found.reason, found.can_be_trained) == ("not trained yet", True)
     (folder.aggregator_state / "model").write_bytes(b"")
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert not found.can_be_trained

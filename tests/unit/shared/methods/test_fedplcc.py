@@ -19,6 +19,7 @@ from fedplcc.shared.methods.prototypical.fedplcc import METHOD, Config, client_l
 from fedplcc.shared.methods.step import ClientStep
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.ops import TorchOps, to_device
+from tests.support import present
 
 PUBLISHED = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])
 
@@ -37,8 +38,7 @@ def torch_loss(
 ) -> tuple[float, npt.NDArray[np.float64]]:
     """The weighted sum of the prototype terms, and its gradient with respect to the features, as torch computes them."""
     leaf = torch.tensor(np.asarray(features), dtype=dtype, requires_grad=True)
-    on_device = to_device(prototypes, num_classes, torch.device("cpu"))
-    assert on_device is not None
+    on_device = present(to_device(prototypes, num_classes, torch.device("cpu")))
     step = ClientStep(
         ops=TorchOps(),
         features_BD=leaf,
@@ -414,7 +414,6 @@ class TestServer:
 
 
 def test_the_record_says_what_the_aggregator_must_check() -> None:
-    exchange = METHOD.part(PrototypeExchange)
-    assert exchange is not None
+    exchange = present(METHOD.part(PrototypeExchange))
     assert exchange.weights_are_counts
     assert METHOD.prototype_kind == exchange.kind == "local_cluster"
