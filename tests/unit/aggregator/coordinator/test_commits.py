@@ -63,21 +63,8 @@ def federation(folder: Path) -> Iterator[LocalFederation]:
 
 
 @pytest.fixture
-def ann(federation: LocalFederation) -> NumpyClient:
-    return federation.clients["ann"]
-
-
-@pytest.fixture
 def bob(federation: LocalFederation) -> NumpyClient:
     return federation.clients["bob"]
-
-
-@pytest.fixture
-def run(federation: LocalFederation) -> Run:
-    """A run whose round 1 has opened; nobody has trained in it."""
-    run = federation.create("fedplcc")
-    federation.step(["ann"])
-    return federation.coordinator.get_run(run.run_id)
 
 
 def assert_undisturbed(federation: LocalFederation, run: Run) -> None:
