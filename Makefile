@@ -97,8 +97,8 @@ bench: $(VENV)/.dev ## Measure rounds, fold, FINCH and transfers against peers a
 release: docs ## Build, list, bundle and sign a release of this commit in dist/; KEY=~/.ssh/id_ed25519
 	@$(BIN)/python -m release --key "$(KEY)" --site $(SITE) $(ARGS)
 
-screenshots: $(VENV)/.dev ## Take the README's pictures anew: minutes, needs Chromium and Prometheus
-	@FEDPLCC_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest tests/browser/test_pictures.py tests/integration/test_live_prometheus.py
+screenshots: $(VENV)/.dev ## Take the README's pictures anew: minutes, needs Chromium
+	@FEDPLCC_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest tests/browser/test_pictures.py
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) build dist tests-output *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

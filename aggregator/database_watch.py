@@ -23,7 +23,6 @@ class DatabaseWatch:
         ask: Callable[[], object],
         report: Callable[[bool], Awaitable[None]],
         *,
-        look_s: float = LOOK_S,
         answer_s: float = ANSWER_S,
     ) -> None:
         """Begin with a database that answers.
@@ -31,11 +30,10 @@ class DatabaseWatch:
         Args:
             ask: A short read; blocks, and raises if the database is away.
             report: Told whether the database answers, each time that this changes.
-            look_s: Pause between two looks.
             answer_s: Longest wait for an answer.
         """
         self._ask, self._report = ask, report
-        self._look_s, self._answer_s = look_s, answer_s
+        self._answer_s = answer_s
         self._answers = True
         self._asked: asyncio.Future[object] | None = None
 
@@ -43,7 +41,7 @@ class DatabaseWatch:
         """Look until the task is cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
         """Ask once; a question that still waits is not asked again."""

@@ -14,13 +14,11 @@ from benchmarks import (
     scrape,
     simulated_round,
     steps,
-    transfer,
 )
 
 for benchmark in (
     fold,
     finch,
-    transfer,
     memory,
     connections,
     recovery,

@@ -38,15 +38,14 @@ def backward_transfer(rows: Sequence[Row]) -> float | None:
     return _mean(None if now is None or then is None else now - then for now, then in pairs)
 
 
-def rarest_classes(counts: Sequence[int], share: float = 0.5) -> list[int]:
-    """Return the classes with the fewest samples, as many as `share` says, rounded down; of equal ones the later come first.
+def rarest_classes(counts: Sequence[int]) -> list[int]:
+    """Return the half of the classes with the fewest samples, rounded down; of equal ones the later come first.
 
     Args:
         counts: Samples of each class.
-        share: Share of all classes.
     """
     order = sorted(range(len(counts)), key=lambda label: (counts[label], -label))
-    return sorted(order[: int(len(counts) * share)])
+    return sorted(order[: len(counts) // 2])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from experiments.published.accuracies import PublishedTable
 from experiments.published.names import differences_of, name_of, tables_of
 from fedplcc.comparison.file import Comparison
-from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, Spread, View, over_seeds
+from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, Spread, over_seeds
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, points_text
@@ -15,7 +15,7 @@ from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, p
 
 def published_comparison(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
     """Yield our accuracies and those published for the same set-up, and the differences between the set-ups."""
-    comparison, shown = findings.comparison, tables_beside(findings, dataset, group, rows)
+    comparison, shown = findings.comparison, _tables_beside(findings, dataset, group, rows)
     if not shown:
         return
     yield Heading(4, "Beside the published numbers")
@@ -30,7 +30,7 @@ def published_comparison(findings: Findings, dataset: str, group: str, rows: Seq
         yield Paragraph(f"Published in: {table.source}. {' '.join(table.notes)}".strip())
 
 
-def tables_beside(
+def _tables_beside(
     findings: Findings, dataset: str, group: str, rows: Sequence[str]
 ) -> list[tuple[PublishedTable, dict[str, str]]]:
     """Return the published tables that stand in a group, each with the published names of the rows that have its values."""
@@ -43,12 +43,12 @@ def tables_beside(
     return found
 
 
-def ours_of(cells: Sequence[CellResult], table: PublishedTable, view: View | None = None) -> dict[str, Spread]:
-    """Return a row's accuracies by the table's columns, as fractions, in the table's view if no other is named.
+def ours_of(cells: Sequence[CellResult], table: PublishedTable) -> dict[str, Spread]:
+    """Return a row's accuracies by the table's columns, as fractions, in the table's view.
 
     A mean over other domains than the table's is left out.
     """
-    found = {model: over_seeds(cells, view or table.view, model) for model, _ in table.kinds}
+    found = {model: over_seeds(cells, table.view, model) for model, _ in table.kinds}
     ours: dict[str, Spread] = {}
     for column, (model, name) in zip(table.columns, table.kinds, strict=True):
         is_alike = name != MEAN or not table.domains or table.domains.keys() == found[model].keys() - {*SUMMARIES}

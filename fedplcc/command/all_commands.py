@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
 from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
-from fedplcc.command.site import approving, budget, log, policy
+from fedplcc.command.site import approving, log
 from fedplcc.command.state import audit, backup, restore
 from fedplcc.command.training import compare, demo, simulate
 from fedplcc.shared.version import VERSION
@@ -37,6 +38,12 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+
+def _of_actions(name: str, command: Callable[..., None], panel: str, epilog: str) -> None:
+    """Add a command of several actions, which has its help without one."""
+    app.command(name, rich_help_panel=panel, epilog=epilog, no_args_is_help=True)(command)
+
+
 # One line per command or group of commands; listing.py names the headings under which the help lists them.
 app.command("demo", rich_help_panel=TRY, epilog=demo.EXAMPLES)(demo.demo)
 app.command("simulate", rich_help_panel=TRY, epilog=simulate.EXAMPLES)(simulate.simulate)
@@ -48,7 +55,7 @@ config_group = _group("Write and check configuration files.")
 config_group.command("init", epilog=config_init.EXAMPLES)(config_init.init)
 config_group.command("check", epilog=config.EXAMPLES)(config.check)
 app.add_typer(config_group, name="config", rich_help_panel=PREPARE)
-app.add_typer(weights.app, name="weights", rich_help_panel=PREPARE)
+_of_actions("weights", weights.weights, PREPARE, weights.EXAMPLES)
 app.command("doctor", rich_help_panel=PREPARE, epilog=doctor.EXAMPLES)(doctor.doctor)
 deploy_group = _group("Get what a deployment needs besides the program.")
 deploy_group.command("files", epilog=deploy.EXAMPLES)(deploy.files)
@@ -60,18 +67,13 @@ site_group = _group("Decide what this site takes part in, and see what left it."
 site_group.command("pending", epilog=approving.PENDING_EXAMPLES)(approving.pending)
 site_group.command("approve", epilog=approving.APPROVE_EXAMPLES)(approving.approve)
 site_group.command("reject", epilog=approving.REJECT_EXAMPLES)(approving.reject)
-policy_group = _group("Write the policy of this site's owner, and say what it allows.")
-policy_group.command("init", epilog=policy.INIT_EXAMPLES)(policy.init)
-policy_group.command("check", epilog=policy.CHECK_EXAMPLES)(policy.check)
-site_group.add_typer(policy_group, name="policy")
 site_group.command("log", epilog=log.EXAMPLES)(log.log)
-site_group.command("budget", epilog=budget.EXAMPLES)(budget.budget)
 app.add_typer(site_group, name="site", rich_help_panel=SERVE)
 app.command("invite", rich_help_panel=ADMIT, epilog=invite.EXAMPLES)(invite.invite)
 app.command("join", rich_help_panel=ADMIT, epilog=join.EXAMPLES)(join.join)
-app.add_typer(client.app, name="client", rich_help_panel=ADMIT)
+_of_actions("client", client.client, ADMIT, client.EXAMPLES)
 app.add_typer(ca.app, name="ca", rich_help_panel=ADMIT)
-app.add_typer(key.app, name="key", rich_help_panel=ADMIT)
+_of_actions("key", key.key, ADMIT, key.EXAMPLES)
 app.command("login", rich_help_panel=STEER, epilog=login.LOGIN_EXAMPLES)(login.login)
 app.command("console", rich_help_panel=STEER, epilog=login.CONSOLE_EXAMPLES)(login.console)
 run_group = _group("Start and control runs through a gateway.")

@@ -31,6 +31,9 @@ NEW_NAMES: Mapping[str, str] = {
     "run stages": "fedplcc run status RUN",
     "run tag": "fedplcc run edit RUN --tag TAG",
     "runs": "fedplcc run list --local",
+    "site budget": "fedplcc site log --budget",
+    "site policy check": "fedplcc config check FILE --run CONFIG",
+    "site policy init": "fedplcc config init --policy FILE",
     "site withdraw": "fedplcc site reject RUN",
     "state replay": "fedplcc state audit STATE_DIR --replay RUN --round T",
 }
@@ -39,7 +42,7 @@ NEW_NAMES: Mapping[str, str] = {
 
 def answer_to(words: Sequence[str]) -> str | None:
     """Return the sentence for a command line that begins with such a name; None where it begins with none."""
-    for count in (1, 2):
+    for count in (1, 2, 3):
         name = " ".join(words[:count])
         if name in NEW_NAMES and len(words) >= count:
             return f"'fedplcc {name}' is '{NEW_NAMES[name]}' now"

@@ -110,6 +110,11 @@ def keep(given: SharedOptions) -> None:
     _given.set(given)
 
 
+def typed_parameters() -> dict[str, str]:
+    """Return the parameters `way` and `as_json` that the command line gives, each with the option that stands there."""
+    return {"as_json" if name == JSON else "way": name for name in _given.get(SharedOptions()).typed}
+
+
 def values_for(parameters: Sequence[str]) -> dict[str, object]:
     """Return the values for these parameters of a command.
 

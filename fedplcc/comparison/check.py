@@ -1,8 +1,7 @@
-"""Checks of a comparison's file without training: which kind of file it is, and all of its problems."""
+"""Checks of a comparison's file without training: all of its problems."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,8 @@ from fedplcc.comparison.sweep.point_check import point_problems
 from fedplcc.runs.configuration import Overrides, override
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.initial_model import anchored
-from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.sections import read_document
 from fedplcc.shared.errors import InvalidConfig
-
-OF_A_RUN = (*RunConfig.model_fields, "clients", "partition")
-"""Tables of a run's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +24,6 @@ class Checked:
     comparison: Comparison | None
     cells: tuple[Cell, ...] = ()
     problems: tuple[str, ...] = ()
-
-
-def is_comparison(document: Mapping[str, Any]) -> bool:
-    """Whether most tables are those of a comparison's file rather than of a run's configuration, slips of the pen too."""
-    of_a_comparison = sum(_is_like(name, Comparison.model_fields) for name in document)
-    return of_a_comparison > sum(_is_like(name, OF_A_RUN) for name in document)
 
 
 def check(document: Mapping[str, Any], file: Path) -> Checked:
@@ -54,10 +43,6 @@ def check(document: Mapping[str, Any], file: Path) -> Checked:
         return Checked(comparison, tuple(plan(comparison, file, Path())))
     except InvalidConfig as error:  # of tables together, or of another seed than the first
         return Checked(None, problems=(error.detail,))
-
-
-def _is_like(name: str, known: Any) -> bool:
-    return bool(difflib.get_close_matches(name, list(known), n=1, cutoff=0.75))
 
 
 def _problems_of_files(document: Mapping[str, Any], file: Path) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """Name of its data set and of the domain that is left out, which is that of their cells' folder and archive."""
+        """Name of its data set and of the domain that is left out, which is that of their cells' folder."""
         return place_of(self.dataset, self.left_out)
 
     @property

@@ -1,13 +1,11 @@
-"""Reading of cells, from their folders or archives: every round's values, or the reason why a cell is missing."""
+"""Reading of cells, from their folders: every round's values, or the reason why a cell is missing."""
 
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -37,10 +35,6 @@ TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
 """Advice on a damaged file that a report needs."""
 DO_WITHOUT = "restore or remove the file; the report does without it"
 """Advice on another damaged file."""
-
-ARCHIVE_SUFFIX = ".zip"
-Files = Path | zipfile.Path
-"""A file or a folder, on the disk or in an archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,20 +166,18 @@ def _shown(whole: Sequence[CellResult], cells: Sequence[Cell]) -> Iterator[CellR
 
 
 def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCell:
-    """Read the files of a cell: those in its folder, else those in its data set's archive.
+    """Read the files of a cell.
 
     Args:
         cell: The cell.
         failure: Why it could not be trained the last time, if so.
     """
-    with ExitStack() as opened:
-        try:
-            files = _files_of(cell, opened)
-            unusable = None if files is None else _difference(cell, files)
-            if files is not None and unusable is None and _is_whole(files):
-                return _read(cell, files)
-        except _Unreadable as error:
-            unusable = str(error)
+    try:
+        unusable = _difference(cell) if cell.folder.is_dir() else None
+        if cell.folder.is_dir() and unusable is None and _is_whole(cell.folder):
+            return _read(cell)
+    except _Unreadable as error:
+        unusable = str(error)
     if unusable is not None:
         return MissingCell(cell=cell, absence=Absence.UNUSABLE, reason=unusable)
     if failure is None and (cell.folder / FEDERATION).exists() and not is_untrained(cell.folder):
@@ -196,37 +188,16 @@ def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCel
     return MissingCell(cell=cell, absence=Absence.FAILED, reason=failure)
 
 
-def archive_path(out: Path, dataset: str) -> Path:
-    """Return the path of a data set's archive: a ZIP file that holds ROW/seed-SEED/FILE."""
-    return out / f"{dataset}{ARCHIVE_SUFFIX}"
-
-
-def _files_of(cell: Cell, opened: ExitStack) -> Files | None:
-    """Return the folder of a cell's files, on the disk or else in the archive; None if it is in neither.
-
-    Raises:
-        _Unreadable: The archive cannot be opened.
-    """
-    archive = archive_path(cell.folder.parents[2], cell.place)
-    if cell.folder.is_dir() or not archive.is_file():
-        return cell.folder if cell.folder.is_dir() else None
-    try:
-        folder = zipfile.Path(opened.enter_context(zipfile.ZipFile(archive)), f"{cell.row}/seed-{cell.seed}/")
-    except (OSError, zipfile.BadZipFile) as error:
-        raise _Unreadable(f"{archive}: cannot be read ({error}); restore the file") from error
-    return folder if folder.exists() else None
-
-
-def _is_whole(files: Files) -> bool:
+def _is_whole(folder: Path) -> bool:
     """Whether a cell's run has committed all its rounds and its files are there; False where training goes on with it.
 
     Raises:
         _Unreadable: It has ended, and lost something since.
     """
-    manifest, metrics = files / MANIFEST, files / METRICS
+    manifest, metrics = folder / MANIFEST, folder / METRICS
     if not manifest.exists():
         return False
-    goes_on = isinstance(files, Path) and RunFolder(files, False).state.exists()
+    goes_on = RunFolder(folder, False).state.exists()
     try:
         with _reading(manifest, TRAIN_AGAIN):
             ended = _object(manifest)
@@ -239,9 +210,7 @@ def _is_whole(files: Files) -> bool:
             return False  # training writes its files again
         raise
     if not has_all and not goes_on:
-        raise _Unreadable(
-            f"{_name(files)}: there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}"
-        )
+        raise _Unreadable(f"{folder}: there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}")
     return has_all
 
 
@@ -254,17 +223,13 @@ def _stopped_early(manifest: Mapping[str, Any], lines: Sequence[str]) -> bool:
 
 
 def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
-    """Return the names of runs in a comparison's folder and archives that are none of its cells, sorted."""
+    """Return the names of runs in a comparison's folder that are none of its cells, sorted."""
     planned = {cell.name for cell in cells}
     found = {path.parent.relative_to(out).as_posix() for path in out.glob(f"*/*/seed-*/{MANIFEST}")}
-    for archive in out.glob(f"*{ARCHIVE_SUFFIX}"):
-        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(archive) as opened:
-            names = [name.rpartition("/") for name in opened.namelist()]
-            found |= {f"{archive.stem}/{folder}" for folder, _, file in names if file == MANIFEST}
     return sorted(found - planned)
 
 
-def _difference(cell: Cell, files: Files) -> str | None:
+def _difference(cell: Cell) -> str | None:
     """Return a sentence if a folder holds the run of another configuration; None otherwise, or if nothing of it is trained.
 
     Both federation.json, which need not be kept, and the hash in run.json must be of the configuration.
@@ -272,39 +237,35 @@ def _difference(cell: Cell, files: Files) -> str | None:
     Raises:
         _Unreadable: A file cannot be read.
     """
-    path = files / FEDERATION
+    path = cell.folder / FEDERATION
     if not path.exists():
-        return _difference_of_hash(cell, files)
+        return _difference_of_hash(cell)
     with _reading(path, "see that it can be read"):
         held = path.read_text(encoding="utf-8", errors="replace")
     wanted = federation_json(cell.federation)
     if held == wanted:
-        return _difference_of_hash(cell, files)
-    if isinstance(files, Path) and is_untrained(files):
+        return _difference_of_hash(cell)
+    if is_untrained(cell.folder):
         return None  # training replaces it
     named = differing_keys(held, wanted)
-    return _of_another_configuration(files, f" ({named})" if named else "")
+    return _of_another_configuration(cell.folder, f" ({named})" if named else "")
 
 
-def _difference_of_hash(cell: Cell, files: Files) -> str | None:
+def _difference_of_hash(cell: Cell) -> str | None:
     try:
-        found = _object(files / MANIFEST).get("config_hash")
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
+        found = _object(cell.folder / MANIFEST).get("config_hash")
+    except (OSError, ValueError):
         return None  # missing, or damaged: reading the whole file reports that
     if found in (None, cell.federation.config.hash):
         return None
-    return _of_another_configuration(files, f" (by the config_hash in {MANIFEST})")
+    return _of_another_configuration(cell.folder, f" (by the config_hash in {MANIFEST})")
 
 
-def _of_another_configuration(files: Files, how: str) -> str:
+def _of_another_configuration(folder: Path, how: str) -> str:
     return (
-        f"{_name(files)} holds a run of another configuration than the file has now{how}; "
+        f"{folder} holds a run of another configuration than the file has now{how}; "
         "remove that folder to train the cell again, or choose another with --out"
     )
-
-
-def _name(files: object) -> str:
-    return str(files).rstrip("/")
 
 
 class _Unreadable(Exception):
@@ -312,26 +273,25 @@ class _Unreadable(Exception):
 
 
 @contextmanager
-def _reading(path: Files, remedy: str) -> Iterator[None]:
+def _reading(path: Path, remedy: str) -> Iterator[None]:
     """Within the block, name the file of an error, and what to do about it."""
     try:
         yield
     except OSError as error:
-        raise _Unreadable(
-            f"{_name(path.parent)}: cannot read {path.name} ({error.strerror or error}); {remedy}"
-        ) from error
+        raise _Unreadable(f"{path.parent}: cannot read {path.name} ({error.strerror or error}); {remedy}") from error
     except KeyError as error:
-        raise _Unreadable(f"{_name(path.parent)}: {path.name} does not say {error}; {remedy}") from error
-    except (ValueError, TypeError, AttributeError, IndexError, zipfile.BadZipFile, zlib.error) as error:
-        raise _Unreadable(f"{_name(path.parent)}: {path.name} is damaged ({error}); {remedy}") from error
+        raise _Unreadable(f"{path.parent}: {path.name} does not say {error}; {remedy}") from error
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        raise _Unreadable(f"{path.parent}: {path.name} is damaged ({error}); {remedy}") from error
 
 
-def _read(cell: Cell, folder: Files) -> CellResult:
+def _read(cell: Cell) -> CellResult:
     """Read a whole cell.
 
     Raises:
         _Unreadable: One of its files cannot be used.
     """
+    folder = cell.folder
     with _reading(folder / TIMINGS, DO_WITHOUT):
         measured = {line["round"]: measurements_of(line) for line in _lines(folder / TIMINGS, is_optional=True)}
     with _reading(folder / EVALUATIONS, DO_WITHOUT):
@@ -361,7 +321,7 @@ def _read(cell: Cell, folder: Files) -> CellResult:
     return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes)
 
 
-def _lines(path: Files, *, is_optional: bool = False) -> list[dict[str, Any]]:
+def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
     """Return the objects of a JSON Lines file."""
     if is_optional and not path.exists():
         return []
@@ -371,7 +331,7 @@ def _lines(path: Files, *, is_optional: bool = False) -> list[dict[str, Any]]:
     ]
 
 
-def _object(path: Files) -> dict[str, Any]:
+def _object(path: Path) -> dict[str, Any]:
     return _parsed(path.read_text(encoding="utf-8"), "it is no JSON object")
 
 

@@ -26,10 +26,10 @@ STA_UNSYNC = 0x40
 """Bit of the kernel's clock status: not synchronised."""
 
 
-def processor(subject: Subject, threads: int | None = None) -> Iterator[Finding]:
+def processor(subject: Subject) -> Iterator[Finding]:
     """Threads and instructions of the processor, and a container's share of it."""
     probes = subject.probes
-    available = threads if threads is not None else len(os.sched_getaffinity(0))
+    available = len(os.sched_getaffinity(0))
     info = probes.read("/proc/cpuinfo")
     flags = next((line.partition(":")[2].split() for line in info.splitlines() if line.startswith("flags")), [])
     model = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), "")

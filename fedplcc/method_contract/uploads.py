@@ -40,9 +40,9 @@ def merged(setting: Setting, sets: Sequence[PrototypeSet], previous: PrototypeSe
     return setting.method.global_prototypes(sets, before, NUM_CLASSES, setting.config)
 
 
-def reports_of(setting: Setting, num_clients: int = 3) -> dict[str, PrototypeSet]:
+def reports_of(setting: Setting) -> dict[str, PrototypeSet]:
     """Prototypes that the clients of a round upload, by client id."""
-    return {f"client-{number}": reported(setting, *a_client(number)).prototypes for number in range(num_clients)}
+    return {f"client-{number}": reported(setting, *a_client(number)).prototypes for number in range(3)}
 
 
 def in_order(sets: Mapping[str, PrototypeSet]) -> list[PrototypeSet]:

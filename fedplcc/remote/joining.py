@@ -31,7 +31,6 @@ def join_federation(
     http_proxy: str = "",
     replace: bool = False,
     tell: Callable[[str], None] = lambda _sentence: None,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Credentials, Path]:
     """Join by an invitation, and keep the identity in a folder; returns both.
 
@@ -43,7 +42,6 @@ def join_federation(
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         replace: Whether an identity that is there is given up.
         tell: Called with sentences for a person who waits.
-        sleep: Waits for so many seconds.
 
     Raises:
         AlreadyExists: There is an identity, and `replace` is not set.
@@ -64,7 +62,7 @@ def join_federation(
     try:
         disk.make_state_folder(keyed, "identity")
         key = next_key(keyed)
-        joined = _patiently(lambda: join(code, key, http_proxy=http_proxy), tell, sleep)
+        joined = _patiently(lambda: join(code, key, http_proxy=http_proxy), tell)
         joined = with_changes(joined, address=aggregator or joined.address)
         home = folder or folder_for(joined.identity)
         disk.make_state_folder(home, "identity")
@@ -108,14 +106,12 @@ def renew_identity(
     return renewed, True
 
 
-def _patiently(
-    call: Callable[[], Credentials], tell: Callable[[str], None], sleep: Callable[[float], None]
-) -> Credentials:
+def _patiently(call: Callable[[], Credentials], tell: Callable[[str], None]) -> Credentials:
     for _ in range(ATTEMPTS - 1):
         try:
             return call()
         except TooManyCalls as error:
             wait_s = min(float(error.metadata.get("retry_after_s", MAX_WAIT_S)), MAX_WAIT_S)
             tell(f"many sites call from this address; trying again in {wait_s:.0f} s")
-            sleep(wait_s)
+            time.sleep(wait_s)
     return call()

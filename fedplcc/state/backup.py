@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,9 +43,6 @@ FORMAT = 1
 """Version of the folder's format; another one is refused."""
 PIECE_BYTES = 1 << 20
 
-OnBlob = Callable[[int, int], None]
-"""Called with the number of copied blobs and of all blobs."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
@@ -68,7 +65,6 @@ def make_backup(
     *,
     url: str | None = None,
     hard_links: bool = False,
-    on_blob: OnBlob = lambda done, total: None,
 ) -> Backup:
     """Back up a state directory, also while its aggregator runs. A database on a server becomes a SQLite file in the backup.
 
@@ -77,7 +73,6 @@ def make_backup(
         folder: Where the backup goes: a new folder, or an empty one.
         url: Of its database, if that is on a server.
         hard_links: Whether blobs get a second name in place of a second copy: at once and for no room, but on the same disk.
-        on_blob: Called after every copied blob.
 
     Raises:
         InvalidConfig: `state` is no state directory, or `folder` is not empty or lies within it.
@@ -87,10 +82,10 @@ def make_backup(
     require_state(state, url)
     _apart(folder, state, "a backup within the state directory would be lost with it")
     with as_closed_as(state):
-        return _made(state, folder, url, hard_links, on_blob)
+        return _made(state, folder, url, hard_links)
 
 
-def _made(state: Path, folder: Path, url: str | None, hard_links: bool, on_blob: OnBlob) -> Backup:
+def _made(state: Path, folder: Path, url: str | None, hard_links: bool) -> Backup:
     _claim(folder, "a backup")
     with _writing(folder), no_collection(state):
         created_at = time.time()
@@ -98,9 +93,8 @@ def _made(state: Path, folder: Path, url: str | None, hard_links: bool, on_blob:
         _fsync(folder / SQLITE)
         named = named_blobs(folder / SQLITE)
         source, target = BlobFiles(state), BlobFiles(folder)
-        for done, (sha256, size_bytes) in enumerate(named.items(), start=1):
+        for sha256, size_bytes in named.items():
             _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=hard_links)
-            on_blob(done, len(named))
         _copy_initial(state, folder, hard_link=hard_links)
         authority_sha256 = _copy_authority(state, folder)
         _fsync_folders(folder)
@@ -115,13 +109,12 @@ def _made(state: Path, folder: Path, url: str | None, hard_links: bool, on_blob:
     return backup
 
 
-def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: None) -> Backup:
+def restore(folder: Path, state: Path) -> Backup:
     """Make a state directory from a backup. A failure leaves nothing behind.
 
     Args:
         folder: The backup.
         state: The new state directory: one that is not there, or an empty one.
-        on_blob: Called after every copied blob.
 
     Raises:
         InvalidConfig: `folder` is no complete backup, or `state` is not empty or lies within it.
@@ -133,19 +126,18 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
         raise PayloadCorrupt(f"{folder / SQLITE} is not what was backed up: use another backup")
     _apart(state, folder, "an aggregator would write into the backup")
     with as_closed_as(folder):
-        _restore(backup, folder, state, on_blob)
+        _restore(backup, folder, state)
     return backup
 
 
-def _restore(backup: Backup, folder: Path, state: Path, on_blob: OnBlob) -> None:
+def _restore(backup: Backup, folder: Path, state: Path) -> None:
     _claim(state, "a restored state")
     with _writing(state), _locked(state):  # no aggregator may start on an incomplete state
         try:
             named = named_blobs(folder / SQLITE)
             source, target = BlobFiles(folder), BlobFiles(state)
-            for done, (sha256, size_bytes) in enumerate(named.items(), start=1):
+            for sha256, size_bytes in named.items():
                 _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=False)
-                on_blob(done, len(named))
             _copy_initial(folder, state, hard_link=False)
             if _copy_authority(folder, state) != backup.authority_sha256:
                 raise PayloadCorrupt(f"{folder / AUTHORITY} is not what was backed up: use another backup")

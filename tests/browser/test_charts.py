@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Route, expect
 
+from tests.support import present
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import LIGHT, PHONE, Console
 
@@ -220,8 +221,7 @@ def test_a_chart_is_read_round_by_round_with_the_keyboard(page: Console) -> None
 @pytest.mark.full
 def test_a_chart_is_read_with_the_pointer(page: Console) -> None:
     section = shown(page, "charts/accuracy.js", THREE)
-    box = section.get_by_role("slider").bounding_box()
-    assert box is not None
+    box = present(section.get_by_role("slider").bounding_box())
     page.page.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 40)
     expect(section.locator(".chart-at")).to_have_text("Round 2")
     page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] + 200)
@@ -340,8 +340,7 @@ def test_bytes_of_a_round_are_there_before_it_and_beside_what_was_measured(conso
     expect(figure).to_be_hidden()
     while federation.coordinator.get_run(run_id).round_number < 1:
         assert federation.step()
-    model = federation.coordinator.get_run(run_id).model
-    assert model is not None
+    model = present(federation.coordinator.get_run(run_id).model)
     all_of_it = console.call("lib/format.js", "bytes", 4 * model.size_bytes)
     expect(figure).to_contain_text(all_of_it)
     expect(figure).to_contain_text("2 clients: ")

@@ -58,9 +58,12 @@ class Named(NamedTuple):
 
 
 def options_by_command(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], set[str]]]:
-    """Every command and group with the options that it takes."""
+    """Every group, command and action of one with the options that it takes."""
     command = command or get_command(app)
-    yield path, {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    yield path, options
+    for action in next((each.type_descriptor.annotation for each in command.params if each.name == "action"), ()):
+        yield (*path, action), options
     for name in getattr(command, "commands", {}):
         _, child, _ = command.resolve_command(typer.Context(command), [name])
         yield from options_by_command(child, (*path, name))
@@ -126,6 +129,7 @@ def test_every_command_line_in_documents_and_messages_can_be_typed(known: Mappin
         "until fedplcc health http://127.0.0.1:8080; do sleep 1; done",
         "    CMD fedplcc health 127.0.0.1:50052",
         "    sudo fedplcc backup state copy",
+        "Make one with `fedplcc key make`.",
     ],
 )
 def test_a_stale_name_that_is_planted_is_found(text: str, known: Mapping[tuple[str, ...], set[str]]) -> None:

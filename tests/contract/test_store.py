@@ -30,6 +30,7 @@ from fedplcc.shared.types import (
     Update,
 )
 from tests.contract.conftest import Open
+from tests.support import of_kind, present
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
 
@@ -90,8 +91,7 @@ def test_what_a_transaction_wrote_is_there_after_the_next_start(store: Store, op
 def test_a_models_runs_are_those_of_which_a_round_made_it_newest_first(store: Store) -> None:
     for number, made in enumerate(("new", "new", "other")):
         run = replace(a_full_run(), run_id=f"run-{number}", created_at=100.0 + number)
-        current = run.current_round
-        assert current is not None
+        current = present(run.current_round)
         add_run(store, replace(run, current_round=replace(current, model=a_blob(made), start=a_blob(f"{made} start"))))
     assert store.runs_of_model(a_blob("new").sha256) == ["run-1", "run-0"]
     assert store.runs_of_model(a_blob("other start").sha256) == ["run-2"]
@@ -158,8 +158,7 @@ def test_reads_see_the_last_committed_state_while_a_transaction_is_open(store: S
         transaction.add_event(Event(type="run_stopping", run_id=run.run_id))
         assert store.find_run(run.run_id) == run
         assert store.list_events(EventQuery()) == []
-    found = store.find_run(run.run_id)
-    assert found is not None
+    found = present(store.find_run(run.run_id))
     assert found.status is RunStatus.STOPPING
 
 
@@ -238,8 +237,7 @@ def test_a_removed_update_and_a_removed_report_are_gone_with_what_the_client_had
         with store.transaction() as transaction:
             transaction.remove_update(run.run_id, 1, sent.updates["bob"])
             transaction.remove_evaluation(run.run_id, 1, "bob")
-    found = store.find_round(run.run_id, 1)
-    assert found is not None
+    found = present(store.find_round(run.run_id, 1))
     assert (set(found.updates), set(found.evaluations)) == ({"ann"}, {"ann"})
     assert not store.has_stored("bob", blob.sha256)
 
@@ -545,8 +543,7 @@ def test_a_forgotten_blob_is_nobody_s_and_may_be_named_again(store: Store) -> No
     assert [store.find_blob(name) for name in names] == [None, None]
     assert not any(store.has_stored("ann", name) for name in names)
     assert store.list_blobs() == [(a_blob("kept").sha256, a_blob("kept").size_bytes)]
-    found = store.find_round(run.run_id, 1)
-    assert found is not None
+    found = present(store.find_round(run.run_id, 1))
     assert found.updates["ann"] == update, "the record stays"
     with store.transaction() as transaction:
         transaction.add_update(run.run_id, 2, update)
@@ -624,8 +621,7 @@ def test_numbers_are_read_back_to_the_last_bit(store: Store) -> None:
 
 def test_what_is_absent_is_null_in_the_columns_that_say_so(open_store: Open) -> None:
     """A migration adds them as NULL: one row must not say `null` and another NULL of the same."""
-    store = open_store()
-    assert isinstance(store, SqlStore)
+    store = of_kind(SqlStore, open_store())
     add_run(store, a_run(current_round=a_round(1)))
     with store._engine.connect() as connection:
         found = connection.exec_driver_sql(

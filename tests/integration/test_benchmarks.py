@@ -35,7 +35,6 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
         "scrape",
         "simulated_round",
         "steps",
-        "transfer",
     }
     assert documents.keys() == names
     for name, document in documents.items():

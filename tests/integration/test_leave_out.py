@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedplcc.command.all_commands import app
-from fedplcc.comparison.archive import pack
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import simulated, write_config
 
@@ -46,7 +45,7 @@ def table(path: Path) -> list[dict[str, str]]:
         return [*csv.DictReader(file)]
 
 
-def test_a_domains_values_are_those_of_the_model_without_it_also_after_a_lost_cell_and_from_archives(
+def test_a_domains_values_are_those_of_the_model_without_it_also_after_a_lost_cell(
     folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -90,11 +89,6 @@ def test_a_domains_values_are_those_of_the_model_without_it_also_after_a_lost_ce
     known = manifest.stat().st_mtime_ns
     assert compared(folder, out).exit_code == 0
     assert manifest.stat().st_mtime_ns == known
-    assert (out / "summary.csv").read_bytes() == kept
-    for place in PLACES:
-        assert pack(out, place) == 1
-        shutil.rmtree(out / place)
-    assert json.loads(compared(folder, out, "--report-only", "--json").stdout)["cells"] == {"whole": 2, "missing": 0}
     assert (out / "summary.csv").read_bytes() == kept
 
 

@@ -7,11 +7,8 @@ aggregator and trainer over TLS with a monitor's certificate, and the gateway wi
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -30,7 +27,6 @@ from tests.support.hosts.prometheus_server import (
     rules,
 )
 from tests.support.screens import dashboards
-from tests.support.screens.dashboard_picture import draw
 from tests.support.screens.dashboards import Query
 
 pytestmark = pytest.mark.slow
@@ -44,8 +40,6 @@ INTERVAL_S = 0.5
 RATE_INTERVAL = f"{4 * INTERVAL_S:g}s"
 """As Grafana makes $__rate_interval of it."""
 WAIT_S = 60.0
-SCREENSHOTS = "FEDPLCC_SCREENSHOTS"
-"""Variable with a folder for the pictures of dashboards, beside the test's own."""
 
 UNDER_FAULTS = {
     ("overview.json", "Alerts"): "alerts that fire",
@@ -208,7 +202,7 @@ def test_nothing_fires_and_every_panel_has_data_while_all_is_well(watch: Watch) 
 
 @pytest.mark.full
 def test_every_alert_is_fired_by_a_fault_that_it_is_for(
-    watch: Watch, tmp_path: Path, record_property: Callable[[str, object], None]
+    watch: Watch, record_property: Callable[[str, object], None]
 ) -> None:
     faults, expected = watch.federation, {rule["alert"] for rule in rules()}
 
@@ -226,7 +220,6 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     faults.harm_a_domain(is_harmed=False)
     watch.inject(faults.forget, "FedplccForgot")
     watch.wait_for("FedplccForgot")
-    pictures = [draw_dashboard(watch, "stages", faults.runs["strict"], tmp_path)]
     faults.forget(is_forgetful=False)
     faults.go_on(8)
     watch.inject(faults.guess, "FedplccAtChance")
@@ -277,11 +270,6 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     }
     assert "On one earlier stage (1) accuracy" in watch.fired["FedplccForgot"][0]["annotations"]["description"]
     wait_answered(watch, under_faults=True)
-
-    pictures.append(draw_dashboard(watch, "overview", runs["digits"], tmp_path))
-    if SCREENSHOTS in os.environ:
-        for picture in pictures:
-            shutil.copy(picture, Path(os.environ[SCREENSHOTS]) / picture.name)
     record_property(TOLD, f"{count(watch)}, alerts {len(watch.fired)}/{len(rules())}")
 
 
@@ -295,25 +283,3 @@ def count(watch: Watch) -> str:
     ]
     answered = sum(watch.answered.issuperset(queries) for queries in panels)
     return f"panels {answered}/{len(panels)}"
-
-
-def draw_dashboard(watch: Watch, name: str, run: str, folder: Path) -> Path:
-    """A dashboard as it is now, with one run chosen; returns its picture."""
-    path = dashboards.FOLDER / f"{name}.json"
-    document, picture = dashboards.documents()[path], folder / f"dashboard-{name}.png"
-    values = next(watch.choices(path.name)) | {"run": run}
-    answers = {
-        panel["id"]: [(query, watch.ask(query, values=values)) for query in dashboards.of_panel(path.name, panel)]
-        for panel in document["panels"]
-    }
-    marks = [
-        (each["iconColor"], watch.ask(query, values=values))
-        for each, query in zip(
-            document["annotations"]["list"],
-            (query for query in dashboards.queries() if query.dashboard == path.name and query.kind == "annotation"),
-            strict=True,
-        )
-    ]
-    draw(document, answers, marks, begin=watch.begin, end=now(), file=picture)
-    assert picture.stat().st_size > 20_000
-    return picture

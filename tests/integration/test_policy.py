@@ -135,7 +135,7 @@ def test_a_server_sees_of_a_forbidden_run_a_join_heartbeats_and_the_refusal(
     said = [beat.problem for beat in server.of("Heartbeat") if beat.HasField("problem")]
     assert (refused.run_id, {problem.reason for problem in said}) == ("run-1", {"POLICY_FORBIDS"})
     assert "runs.most_rounds = 3, and the run has 4 rounds (run.rounds); nothing was read for it" in said[0].detail
-    assert "fedplcc site policy check --run FILE" in said[0].hint
+    assert "fedplcc config check policy.toml --run FILE" in said[0].hint
     assert said[0].is_fatal
 
 

@@ -27,6 +27,7 @@ from fedplcc.shared.methods.prototypical.fedplcc import Config, client_loss, cli
 from fedplcc.shared.privacy.class_sums import Release, class_sums, released
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from fedplcc.shared.types import Payload, PrototypeSet, Update
+from tests.support import present
 from tests.support.records.method_settings import SETTINGS
 
 unhurried = settings(deadline=None)
@@ -221,8 +222,7 @@ def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
 ) -> None:
     """Zero, equal, opposite and huge features; classes that nobody has; through the aggregator's own check."""
     method, config = setting.method, setting.config
-    exchange = method.part(PrototypeExchange)
-    assert exchange is not None
+    exchange = present(method.part(PrototypeExchange))
     rng = np.random.default_rng(seed)
     labels = [rng.integers(0, num_classes, len(features)) for features in clients]
     features = [rows * np.float32(1e6 if is_far else 1) for rows in clients]
@@ -273,8 +273,7 @@ def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(
     setting: Setting, clients: list[np.ndarray], seed: int
 ) -> None:
     method, config = setting.method, setting.config
-    exchange = method.part(PrototypeExchange)
-    assert exchange is not None
+    exchange = present(method.part(PrototypeExchange))
     rng = np.random.default_rng(seed)
     sets = [exchange.report(rows, rng.integers(0, 3, len(rows)), 3, config).prototypes for rows in clients]
     with_empty = [*sets, PrototypeSet.empty()]

@@ -6,56 +6,19 @@ that arrived. Calls of a task are tried again for as long as the task is wanted.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 from fedplcc.shared.types import Task
-from fedplcc.shared.wire.channels import KEEPALIVE_S
-from fedplcc.shared.wire.tls import ClientTls
-from fedplcc.trainer.aggregator.egress_gate import EgressGate
 from fedplcc.trainer.aggregator.round_service import RoundServiceCalls
 from fedplcc.trainer.aggregator.task_connection import TaskConnection
 from fedplcc.trainer.aggregator.task_stream import StreamEnd, TaskStream
 from fedplcc.trainer.cancellation import ShouldStop
-from fedplcc.trainer.readings.metrics import TrainerMetrics
 
 
 class AggregatorConnection(RoundServiceCalls):
     """One trainer's connection to its aggregator, for any number of threads."""
 
-    def __init__(
-        self,
-        address: str,
-        client_id: str,
-        instance_token: str,
-        metrics: TrainerMetrics,
-        *,
-        tls: ClientTls | None = None,
-        insecure: bool = False,
-        http_proxy: str = "",
-        poll_hold_s: float | None = None,
-        keepalive_s: float = KEEPALIVE_S,
-        egress: EgressGate | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        """Prepare a connection; it is made when it is first used. See `RoundServiceCalls` for the arguments.
-
-        Raises:
-            InvalidConfig: The address is malformed, or off loopback without `insecure`.
-        """
-        super().__init__(
-            address,
-            client_id,
-            instance_token,
-            metrics,
-            tls=tls,
-            insecure=insecure,
-            http_proxy=http_proxy,
-            poll_hold_s=poll_hold_s,
-            keepalive_s=keepalive_s,
-            egress=egress,
-            rng=rng,
-        )
+    def _prepare(self) -> None:
         self._stream = TaskStream(self)
 
     def use_renewed_certificate(self) -> None:

@@ -141,6 +141,10 @@ class RoundServiceCalls:
         self._made = OutgoingCalls(address, quiet=("Join", FOLLOWING, "Heartbeat"))
         self.is_closed = False
         self.saw_audit_head: Callable[[AuditHead | None], None] = lambda _head: None
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Prepare what a subclass adds to the calls."""
 
     def join(self, client: Client) -> Membership:
         """Become the instance that acts for the client.

@@ -53,7 +53,6 @@ def first_look(
     fraction: float | None = None,
     evaluate_only: bool = False,
     class_images: int = 1,
-    test_every: int = DEFAULT_TEST_EVERY,
 ) -> FirstLook:
     """Count a data set's training images and open a few, spread over it.
 
@@ -63,12 +62,11 @@ def first_look(
         fraction: Share of each class's training images, in place of it.
         evaluate_only: Whether to look at test images instead, and to count none for training.
         class_images: Least training images of a class that are counted.
-        test_every: For folders without a split of their own.
 
     Raises:
         InvalidData: The data set cannot be opened, has no training image, or none of those looked at can be read.
     """
-    source = open_source(spec, test_every)
+    source = open_source(spec, DEFAULT_TEST_EVERY)
     side, images = ("test", source.test) if evaluate_only else ("training", source.train)
     if not len(images):
         raise InvalidData(f"data {spec!r} has no {side} image; a client needs at least one")

@@ -319,13 +319,13 @@ def describe(
     return {name: subset_size(count, samples_per_class) for name, count in zip(source.class_names, counts, strict=True)}
 
 
-def remarks(spec: str, *, test_every: int = DEFAULT_TEST_EVERY) -> tuple[str, ...]:
+def remarks(spec: str) -> tuple[str, ...]:
     """Return sentences for the owner of a data set: what was left out, and how its folders were understood.
 
     Raises:
         InvalidData: The data set cannot be opened.
     """
-    return open_source(spec, test_every).remarks
+    return open_source(spec, DEFAULT_TEST_EVERY).remarks
 
 
 def _opened(spec: str, contract: DataSection) -> Source:

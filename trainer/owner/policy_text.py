@@ -15,7 +15,7 @@ from fedplcc.trainer.owner.policy import Policy, RunLimits
 HEAD = """\
 The policy of this site's owner, which `fedplcc trainer --policy FILE` reads when it starts. A line without # is in force.
 What is not given forbids nothing; a policy can only forbid more than the trainer's other settings do. Try a run with
-`fedplcc site policy check FILE --run RUN.toml`.
+`fedplcc config check FILE --run RUN.toml`.
 """
 TABLES: Mapping[str, str] = {
     "runs": "The runs that the site takes part in.",

@@ -34,7 +34,7 @@ HINTS: Mapping[str, str] = {
     "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
     "BUDGET_SPENT": "the owner of this site decides: a larger --privacy-epsilon, or the run goes on without this client",
     "POLICY_FORBIDS": "start a run that this policy allows, or go on without this client; the owner of this site may "
-    "change the policy's file and restart the trainer, and tries a run with `fedplcc site policy check --run FILE`",
+    "change the policy's file and restart the trainer, and tries a run with `fedplcc config check policy.toml --run FILE`",
     "CLAIM_NOT_KEPT": "start this trainer with --privacy-epsilon, and with all of its images; or the run claims less",
     "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
     "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",

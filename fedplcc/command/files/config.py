@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ MOST_ROWS = 100
 EXAMPLES = examples(
     "fedplcc config check run.toml",
     "fedplcc config check compare.toml --data",
-    "fedplcc config check run.toml --json",
+    "fedplcc config check policy.toml --run run.toml",
 )
 
 
@@ -30,26 +31,46 @@ def check(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="Configuration of a run, or file of a comparison; run.toml if not given.",
+            help="Configuration of a run, file of a comparison, or policy of a site's owner; run.toml if not given, with "
+            "--run policy.toml.",
             dir_okay=False,
             show_default=False,
         ),
     ] = None,
     data: Annotated[bool, typer.Option("--data", help="Read the clients' data too, as a simulation would.")] = False,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CONFIG",
+            help="Of a policy: configuration of a run, to say whether the policy lets the site take part, and what forbids "
+            "it; the exit code is then 1.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     as_json: bool,
 ) -> int:
     """Print a configuration with its defaults filled in, or all of its problems.
 
-    Of a comparison's file the configurations that it names are checked too, with every row's changes. The first line says
-    which kind of file it is taken for.
+    Of a comparison's file the configurations that it names are checked too, with every row's changes. Of a policy it says
+    in sentences what it allows. The first line says which kind of file it is taken for.
     """
-    from fedplcc.comparison.check import is_comparison
+    from fedplcc.command.files.policy import DEFAULT, check_policy
     from fedplcc.runs.configuration import chosen_file
     from fedplcc.shared.config.run import read_document
+    from fedplcc.shared.errors import InvalidConfig
 
+    if run is not None:
+        if data:
+            raise InvalidConfig("--run is of a policy, --data of a run or a comparison: give one of them")
+        return check_policy(file or DEFAULT, run, as_json=as_json)
     file = chosen_file(file)
     document = read_document(file)
-    kind = "comparison" if is_comparison(document) else "run"
+    kind = kind_of(document)
+    if kind == "policy":
+        if data:
+            raise InvalidConfig(f"{file} is a policy, and has no --data")
+        return check_policy(file, None, as_json=as_json)
     checked = _check_comparison if kind == "comparison" else _check_run
     problems = checked(file, document, reads_data=data, as_json=as_json)
     if problems:
@@ -58,6 +79,23 @@ def check(
     for problem in problems:
         say(f"{file}: {problem}")
     return ExitCode.USAGE if problems else ExitCode.OK
+
+
+def kind_of(document: Mapping[str, Any]) -> str:
+    """Return "run", "comparison" or "policy": whose tables most of a document's are, slips of the pen too."""
+    from fedplcc.comparison.file import Comparison
+    from fedplcc.shared.config.run import RunConfig
+    from fedplcc.trainer.owner.policy import Policy
+
+    def fit(known: Collection[str]) -> tuple[int, int]:
+        like = (difflib.get_close_matches(name, known, n=1, cutoff=0.75) for name in document)
+        return sum(map(bool, like)), sum(name in known for name in document)
+
+    of_a_run = fit([*RunConfig.model_fields, "clients", "partition"])
+    of_a_comparison, of_a_policy = fit([*Comparison.model_fields]), fit([*Policy.model_fields])
+    if of_a_policy[1] and of_a_policy >= of_a_run and of_a_policy > of_a_comparison:
+        return "policy"  # no run has nothing but the table that both have
+    return "comparison" if of_a_comparison > of_a_run else "run"
 
 
 def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_json: bool) -> list[str]:

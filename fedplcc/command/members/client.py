@@ -2,31 +2,78 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.gateway_calls import Yes, ask_gateway, nothing_changed
 from fedplcc.command.members.invite import InvitedRole
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
 
-app = typer.Typer(
-    help="List the members that have a certificate, revoke one's, or forget a client.",
-    epilog=HELP,
-    no_args_is_help=True,
+
+class MemberAction(StrEnum):
+    """What is done about members."""
+
+    LIST = "list"
+    REVOKE = "revoke"
+    FORGET = "forget"
+
+
+WORDS = {
+    MemberAction.LIST: Words(takes=("state_dir", "as_json")),
+    MemberAction.REVOKE: Words(needs=("name",), takes=("role", "state_dir")),
+    MemberAction.FORGET: Words(needs=("name",), takes=("yes", "way", "as_json")),
+}
+EXAMPLES = examples(
+    "fedplcc client list",
+    "fedplcc client revoke console --role gateway",
+    "fedplcc client forget ward-3",
 )
 
 
-@app.command("list", epilog=examples("fedplcc client list", "fedplcc client list --json"))
 @explains_errors
-def list_(
+def client(
+    context: typer.Context,
     *,
+    action: Annotated[MemberAction, typer.Argument(help="What is done.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="With revoke the holder of the certificates, with forget the client, as the console shows it.",
+            show_default=False,
+        ),
+    ] = "",
+    role: Annotated[
+        InvitedRole, typer.Option(help="With revoke: what it does in the federation.")
+    ] = InvitedRole.CLIENT,
     state_dir: StateDir = DEFAULT_STATE_DIR,
+    yes: Yes = False,
+    way: Way,
     as_json: bool,
 ) -> int:
+    """List the members that have a certificate, revoke one's, or forget a client.
+
+    The list has the certificates that have not ended. Revoking takes every certificate of a member: its open calls end at
+    once, and only another invitation admits it again. Forgetting asks the gateway, for a client that takes part in no open
+    run: its entry and its uploads go, what it did in runs that have ended stays, its certificate holds on, and if it joins
+    again, it is new.
+    """
+    check_words(context, action, WORDS)
+    if action is MemberAction.LIST:
+        return _list(state_dir, as_json=as_json)
+    if action is MemberAction.REVOKE:
+        return _revoke(name, role, state_dir)
+    return _forget(name, way, yes=yes, as_json=as_json)
+
+
+def _list(state_dir: Path, *, as_json: bool) -> int:
     """List the certificates that have not ended, newest first for each holder."""
     import json
     import time
@@ -51,14 +98,7 @@ def list_(
     return ExitCode.OK
 
 
-@app.command(epilog=examples("fedplcc client revoke north", "fedplcc client revoke console --role gateway"))
-@explains_errors
-def revoke(
-    name: Annotated[str, typer.Argument(help="Holder of the certificates.", show_default=False)],
-    role: Annotated[InvitedRole, typer.Option(help="What it does in the federation.")] = InvitedRole.CLIENT,
-    state_dir: StateDir = DEFAULT_STATE_DIR,
-) -> int:
-    """Revoke every certificate of a member: its open calls end at once, and only another invitation admits it again."""
+def _revoke(name: str, role: InvitedRole, state_dir: Path) -> int:
     from fedplcc.remote.admin_calls import admin_calls
 
     with admin_calls(state_dir) as calls:
@@ -67,21 +107,7 @@ def revoke(
     return ExitCode.OK
 
 
-@app.command(epilog=examples("fedplcc client forget ward-3", "fedplcc client forget ward-3 --yes --json"))
-@explains_errors
-def forget(
-    *,
-    client: Annotated[
-        str, typer.Argument(metavar="CLIENT", help="The client, as the console shows it.", show_default=False)
-    ],
-    yes: Yes = False,
-    way: Way,
-    as_json: bool,
-) -> int:
-    """Forget a client that takes part in no open run. If it joins again, it is new.
-
-    What it did in runs that have ended stays. Its certificate holds on: fedplcc client revoke takes it away.
-    """
+def _forget(client: str, way: Way, *, yes: bool, as_json: bool) -> int:
     from fedplcc.terminal.question import agreed
 
     if not agreed(f"Forget client {client}? Its entry and its uploads go.", yes=yes, what="forget it"):

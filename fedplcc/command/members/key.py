@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway, sentence_of_run
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
     from fedplcc.remote.admin_calls import HeldKey
-
-app = typer.Typer(help="Make, list and revoke the keys that a gateway asks for.", epilog=HELP, no_args_is_help=True)
 
 
 class ScopeName(StrEnum):
@@ -30,25 +30,73 @@ class ScopeName(StrEnum):
     METRICS = "metrics"
 
 
-@app.command(
-    epilog=examples(
-        "fedplcc key create dashboard --scope read", "fedplcc key create prometheus --scope metrics --valid 365d"
-    )
+class KeyAction(StrEnum):
+    """What is done about keys."""
+
+    CREATE = "create"
+    LIST = "list"
+    REVOKE = "revoke"
+
+
+WORDS = {
+    KeyAction.CREATE: Words(needs=("key", "scope"), takes=("valid", "state_dir")),
+    KeyAction.LIST: Words(takes=("state_dir", "as_json")),
+    KeyAction.REVOKE: Words(needs=("key",), takes=("stop_runs", "state_dir", "way")),
+}
+EXAMPLES = examples(
+    "fedplcc key create prometheus --scope metrics --valid 365d",
+    "fedplcc key list",
+    "fedplcc key revoke 0123456789ab --stop-runs",
 )
+
+
 @explains_errors
-def create(
-    label: Annotated[str, typer.Argument(help="A name for people.", show_default=False)],
-    scope: Annotated[
-        list[ScopeName],
-        typer.Option(
-            help="What it may do; read, results, run and admin include those before them. May be repeated.",
+def key(
+    context: typer.Context,
+    *,
+    action: Annotated[KeyAction, typer.Argument(help="What is done.", show_default=False)],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="LABEL|KEY",
+            help="With create a name for people, with revoke the key's id, as 'fedplcc key list' shows it.",
             show_default=False,
         ),
-    ],
-    valid: Annotated[str, typer.Option(help="How long it holds: 30m, 24h or 90d.")] = "90d",
+    ] = "",
+    scope: Annotated[
+        list[ScopeName] | None,
+        typer.Option(
+            help="With create: what it may do; read, results, run and admin include those before them. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    valid: Annotated[str, typer.Option(help="With create: how long it holds: 30m, 24h or 90d.")] = "90d",
+    stop_runs: Annotated[
+        bool,
+        typer.Option(
+            "--stop-runs",
+            help="With revoke: stop open runs of the key, its sessions or its person, through the gateway; needs a login of "
+            "scope admin.",
+        ),
+    ] = False,
     state_dir: StateDir = DEFAULT_STATE_DIR,
+    way: Way,
+    as_json: bool,
 ) -> int:
-    """Make a key and print it; it is shown this once and kept nowhere."""
+    """Make, list and revoke the keys that a gateway asks for.
+
+    A key is shown once, when it is made, and kept nowhere. The list has the console's sessions too, and no secrets. A
+    revoked key and the sessions that go back to it are refused from then on, and their open streams end.
+    """
+    check_words(context, action, WORDS)
+    if action is KeyAction.CREATE:
+        return _create(key, scope or [], valid, state_dir)
+    if action is KeyAction.LIST:
+        return _list(state_dir, as_json=as_json)
+    return _revoke(key, state_dir, way if stop_runs else None)
+
+
+def _create(label: str, scope: Sequence[ScopeName], valid: str, state_dir: Path) -> int:
     import time
 
     from fedplcc.command.members.durations import seconds_of
@@ -62,14 +110,8 @@ def create(
     return ExitCode.OK
 
 
-@app.command("list", epilog=examples("fedplcc key list", "fedplcc key list --json"))
-@explains_errors
-def list_(
-    *,
-    state_dir: StateDir = DEFAULT_STATE_DIR,
-    as_json: bool,
-) -> int:
-    """List the keys and the console's sessions that hold, newest first; without their secrets."""
+def _list(state_dir: Path, *, as_json: bool) -> int:
+    """List the keys and sessions that hold, newest first."""
     import json
     import time
     from dataclasses import asdict
@@ -98,22 +140,8 @@ def _told(key: HeldKey, held: Collection[str]) -> str:
     return f"{key.label}, made by {maker}" if maker else key.label
 
 
-@app.command(epilog=examples("fedplcc key revoke 0123456789ab", "fedplcc key revoke 0123456789ab --stop-runs"))
-@explains_errors
-def revoke(
-    *,
-    key_id: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key, as 'fedplcc key list' shows it.")],
-    stop_runs: Annotated[
-        bool,
-        typer.Option(
-            "--stop-runs",
-            help="Stop open runs of the key, its sessions or its person, through the gateway; needs a login of scope admin.",
-        ),
-    ] = False,
-    state_dir: StateDir = DEFAULT_STATE_DIR,
-    way: Way,
-) -> int:
-    """Revoke a key: it and the sessions that go back to it are refused from now on, and their open streams end."""
+def _revoke(key_id: str, state_dir: Path, way: Way | None) -> int:
+    """Revoke a key; with a way to the gateway also stop its open runs."""
     from fedplcc.remote.admin_calls import admin_calls
     from fedplcc.remote.runs_of_keys import stop_runs_of
 
@@ -123,7 +151,7 @@ def revoke(
         people = [f"person:{each.label}" for each in held if (each.kind, each.key_id) == ("person", key_id)]
         calls.revoke_key(key_id)
     print(f"key {key_id} is revoked")
-    if stop_runs:
+    if way is not None:
         reason = f"the key {key_id} was revoked"
         callers = people or [f"key:{each}" for each in (key_id, *sessions)]
         for run in ask_gateway(way, lambda there: stop_runs_of(there, callers, reason=reason)):

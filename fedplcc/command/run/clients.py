@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.gateway_calls import RequestId, ask_gateway, change_run, key_of
@@ -36,10 +37,21 @@ class ClientVerb(StrEnum):
     LOG = "log"
 
 
+ALWAYS = ("run", "clients", "way", "as_json")
+WORDS = {
+    ClientVerb.ADMIT: Words(takes=(*ALWAYS, "request_id")),
+    ClientVerb.RETIRE: Words(takes=(*ALWAYS, "request_id", "forget")),
+    ClientVerb.QUARANTINE: Words(takes=(*ALWAYS, "request_id", "reason")),
+    ClientVerb.RELEASE: Words(takes=(*ALWAYS, "request_id")),
+    ClientVerb.LOG: Words(takes=ALWAYS),
+}
+
+
 @explains_errors
 def client(
+    context: typer.Context,
     *,
-    verb: Annotated[ClientVerb, typer.Argument(help="What is done.", show_default=False)],
+    action: Annotated[ClientVerb, typer.Argument(help="What is done.", show_default=False)],
     run: RunId,
     clients: Annotated[
         list[str],
@@ -67,13 +79,8 @@ def client(
     it. A quarantined one is left out until it is released, with nothing held against it then. `log` prints what the owners
     of the sites let out of their trainers' logs, as far as it is about this run or about none.
     """
-    from fedplcc.shared.errors import InvalidConfig
-
-    if forget and verb is not ClientVerb.RETIRE:
-        raise InvalidConfig("--forget is for retire: leave it out")
-    if reason and verb is not ClientVerb.QUARANTINE:
-        raise InvalidConfig("--reason is for quarantine: leave it out")
-    if verb is ClientVerb.LOG:
+    check_words(context, action, WORDS)
+    if action is ClientVerb.LOG:
 
         async def logs(there: AsyncGateway) -> list[ClientLog]:
             return [await there.get_client_log(client_id) for client_id in clients]
@@ -85,11 +92,11 @@ def client(
 
     async def change_one(there: AsyncGateway, client_id: str) -> Run:
         of_one = _key_for(key, client_id, clients)
-        if verb is ClientVerb.ADMIT:
+        if action is ClientVerb.ADMIT:
             return await there.admit_client(run, client_id, request_id=of_one)
-        if verb is ClientVerb.RETIRE:
+        if action is ClientVerb.RETIRE:
             return await there.retire_client(run, client_id, forget=forget, request_id=of_one)
-        if verb is ClientVerb.QUARANTINE:
+        if action is ClientVerb.QUARANTINE:
             return await there.quarantine_client(run, client_id, reason=reason, request_id=of_one)
         return await there.release_client(run, client_id, request_id=of_one)
 

@@ -1,7 +1,8 @@
-"""`fedplcc site log`: what left this site."""
+"""`fedplcc site log`: what left this site, and what releases of its images have cost."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,7 @@ from fedplcc.command.site.state_dir import TrainerStateDir, trainer_folder
 if TYPE_CHECKING:
     from fedplcc.trainer.owner.egress.log import Line
 
-EXAMPLES = examples("fedplcc site log", "fedplcc site log --run digits-0f3a --last 500", "fedplcc site log --json")
+EXAMPLES = examples("fedplcc site log", "fedplcc site log --run digits-0f3a --last 500", "fedplcc site log --budget")
 
 
 @explains_errors
@@ -23,6 +24,10 @@ def log(
         str | None, typer.Option(metavar="RUN", help="Only messages of this run.", show_default=False)
     ] = None,
     last: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines to show, the newest.")] = 50,
+    budget: Annotated[
+        bool,
+        typer.Option("--budget", help="Show what releases with noise have cost over all runs, and the limit, instead."),
+    ] = False,
     state_dir: TrainerStateDir = None,
     as_json: bool,
 ) -> int:
@@ -35,11 +40,15 @@ def log(
     from collections import deque
     from dataclasses import asdict
 
-    from fedplcc.shared.errors import StoreUnavailable
+    from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
     from fedplcc.terminal.printable import printable
     from fedplcc.trainer.owner.egress.log import lines_in
 
     folder, num_damaged = trainer_folder(state_dir), 0
+    if budget:
+        if run is not None:
+            raise InvalidConfig("--budget has every run: leave out --run")
+        return _show_budget(folder, as_json=as_json)
     shown: deque[Line] = deque(maxlen=last)
     try:
         for line in lines_in(folder):
@@ -65,3 +74,30 @@ def _sentence(line: Line) -> str:
     of = "" if not line.run else f"run {line.run}  round {line.round}  claim {line.claim}"
     spent = "" if not line.epsilon else f"epsilon {line.epsilon:.3g}"
     return "  ".join(filter(None, (line.time, what, of, f"{line.bytes:,} bytes", line.sha256, spent)))
+
+
+def _show_budget(folder: Path, *, as_json: bool) -> int:
+    """Show what releases with noise have cost a site over all runs, and its limit."""
+    import json
+
+    from fedplcc.terminal.printable import printable
+    from fedplcc.trainer.privacy.budget import Budget
+
+    kept = Budget.of_trainer(folder)
+    charges, spent = kept.charges, kept.told_epsilon()
+    runs = kept.by_run()
+    if as_json:
+        told = {"epsilon": spent, "delta": kept.delta, "limit": kept.limit, "releases": len(charges), "runs": runs}
+        print(json.dumps(told))
+        return ExitCode.OK
+    limit = "no limit" if kept.limit is None else f"limit {kept.limit:g}"
+    print(f"epsilon {_told(spent)} of {len(charges):,} releases, delta {kept.delta:g}, {limit}")
+    for each in runs:
+        rounds = ", ".join(map(str, each["rounds"]))
+        facts = f"epsilon {_told(each['epsilon'])}  claim {each['claim']}  rounds {rounds}"
+        print(printable(f"{each['run']:<24} {facts}"))
+    return ExitCode.OK
+
+
+def _told(epsilon: float | None) -> str:
+    return "beyond all bounds" if epsilon is None else f"{epsilon:.3g}"

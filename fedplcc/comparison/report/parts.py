@@ -48,8 +48,6 @@ class Additions:
 
     of_group: Callable[[Findings, str, str, Sequence[str]], Iterable[Part]] = lambda *_: ()
     """Parts below a group's tables, of the findings, a data set, a group and its rows."""
-    of_all: Callable[[Findings], Iterable[Part]] = lambda _: ()
-    """Parts below all data sets."""
     domain_labels: Callable[[Findings, str], Mapping[str, str]] = lambda *_: {}
     """Labels of a data set's domains, in their order; the others follow by name."""
 
@@ -74,7 +72,6 @@ def report(findings: Findings, additions: Additions = NO_ADDITIONS) -> list[Part
     parts += uncertainty_notes(findings)
     for dataset in comparison.datasets:
         parts += _of_dataset(findings, dataset, additions)
-    parts += additions.of_all(findings)
     parts += provenance(findings)
     parts += measurements(findings)
     return parts

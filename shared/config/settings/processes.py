@@ -310,7 +310,7 @@ class TrainerSettings(Settings):
     before any of it is imported. Repeat the flag for several; in the environment, separate them by commas."""
     policy: Path | None = None
     """TOML file with the owner's policy: the runs that this site takes part in, and what may leave it. It is read when the
-    trainer starts; `fedplcc site policy init` writes one. No policy if not set."""
+    trainer starts; `fedplcc config init --policy` writes one. No policy if not set."""
     weights_dir: Path = WEIGHTS
     """Folder of the backbones that runs may begin with, which `fedplcc weights` keeps; one for all trainers of a host."""
     public_data: str | None = None

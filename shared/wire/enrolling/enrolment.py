@@ -75,16 +75,13 @@ def join(
     return issued_credentials(issued, key, domain=issued.domain, address=address, enrolment=code.address)
 
 
-def recover(
-    held: Credentials, key: ec.EllipticCurvePrivateKey, *, http_proxy: str = "", timeout_s: float = CALL_S
-) -> Credentials:
+def recover(held: Credentials, key: ec.EllipticCurvePrivateKey, *, http_proxy: str = "") -> Credentials:
     """Return credentials for a new key in place of those that have ended.
 
     Args:
         held: The credentials.
         key: The new key.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
-        timeout_s: Longest wait for each answer.
 
     Raises:
         CertificateRevoked: Only another invitation helps.
@@ -95,7 +92,7 @@ def recover(
     certificate = x509.load_pem_x509_certificate(held.chain_pem).public_bytes(Encoding.DER)
     request, address = request_for(key), held.enrolment
     with _enrol_stub(address, held.roots_pem, http_proxy) as stub, translated(address):
-        begun = stub.BeginRecovery(enrol_pb2.BeginRecoveryRequest(certificate=certificate), timeout=timeout_s)
+        begun = stub.BeginRecovery(enrol_pb2.BeginRecoveryRequest(certificate=certificate), timeout=CALL_S)
         signature = sign_recovery(key_from_pem(held.key_pem), begun.challenge, request)
         finished = enrol_pb2.FinishRecoveryRequest(
             certificate=certificate,
@@ -103,7 +100,7 @@ def recover(
             signature=signature,
             certificate_request=request,
         )
-        issued = stub.FinishRecovery(finished, timeout=timeout_s).issued
+        issued = stub.FinishRecovery(finished, timeout=CALL_S).issued
     return renewed_credentials(issued, key, held)
 
 
@@ -113,7 +110,6 @@ def renew(
     address: str,
     *,
     http_proxy: str = "",
-    timeout_s: float = CALL_S,
 ) -> Credentials:
     """Return credentials for a new key in place of those that still hold.
 
@@ -122,7 +118,6 @@ def renew(
         key: The new key.
         address: HOST:PORT of the services that demand certificates.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
-        timeout_s: Longest wait for the answer.
 
     Raises:
         CertificateRevoked: Only another invitation helps.
@@ -133,7 +128,7 @@ def renew(
     credentials = grpc.ssl_channel_credentials(held.roots_pem, held.key_pem, held.chain_pem)
     with _channel(address, credentials, http_proxy) as channel, translated(address):
         request = admin_pb2.RenewCertificateRequest(certificate_request=request_for(key))
-        issued = admin_grpc.AdminServiceStub(channel).RenewCertificate(request, timeout=timeout_s).issued
+        issued = admin_grpc.AdminServiceStub(channel).RenewCertificate(request, timeout=CALL_S).issued
     return renewed_credentials(issued, key, held)
 
 

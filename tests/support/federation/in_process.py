@@ -30,17 +30,8 @@ from fedplcc.shared.types import (
     TaskKind,
     Update,
 )
+from tests.support.clock import Clock as Clock
 from tests.support.federation.numpy_client import NumpyClient, a_document
-
-
-class Clock:
-    """Time that moves only when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class PassingClock(Clock):

@@ -74,10 +74,6 @@ class Query:
         """The expression as Grafana sends it, with these values of its variables."""
         return _VARIABLE.sub(lambda found: values[found[1] or found[2]], self.expression)
 
-    def named(self, labels: Mapping[str, str]) -> str:
-        """What a series of the answer is called in the panel."""
-        return " ".join(_LEGEND.sub(lambda found: labels.get(found[1], ""), self.legend).split()) or self.title
-
 
 @lru_cache
 def documents() -> dict[Path, dict[str, Any]]:

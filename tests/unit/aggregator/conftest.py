@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -17,3 +18,16 @@ def federation(folder: Path) -> Iterator[LocalFederation]:
     with LocalFederation(folder, map(NumpyClient, ("ann", "bob"))) as federation:
         federation.join()
         yield federation
+
+
+@pytest.fixture
+def ann(federation: LocalFederation) -> NumpyClient:
+    return federation.clients["ann"]
+
+
+@pytest.fixture
+def run(federation: LocalFederation) -> Run:
+    """A run whose round 1 has opened; nobody has trained in it."""
+    run = federation.create("fedplcc")
+    federation.step(["ann"])
+    return federation.coordinator.get_run(run.run_id)

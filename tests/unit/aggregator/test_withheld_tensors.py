@@ -15,6 +15,7 @@ from fedplcc.shared.errors import MalformedUpdate, UpdateNormExceeded
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind
 from fedplcc.state.replay import replay
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document, tensor_lists
 
@@ -85,8 +86,7 @@ def test_the_base_is_averaged_and_the_head_stays_that_of_round_0(folder: Path) -
 def test_what_is_not_the_base_is_refused_by_name(folder: Path, change: Any, check: str, tensor: str | None) -> None:
     with FedRep.small(folder) as federation:
         ann, task = federation.to_training()
-        received = federation.fetch(ann, task)
-        assert received is not None
+        received = present(federation.fetch(ann, task))
         update, blobs = ann.work(task, received)
         (data,) = blobs.values()
         changed = to_bytes(change(from_bytes(data), from_bytes(received)["head.weight"]))
@@ -101,8 +101,7 @@ def test_what_is_not_the_base_is_refused_by_name(folder: Path, change: Any, chec
 def test_the_norm_of_an_update_is_of_what_it_has(folder: Path) -> None:
     with FedRep.small(folder) as federation:
         ann, task = federation.to_training(admission={"max_update_norm": 1.0})
-        received = federation.fetch(ann, task)
-        assert received is not None
+        received = present(federation.fetch(ann, task))
         update, blobs = ann.work(task, received)
         (data,) = blobs.values()
         difference = from_bytes(data)["base.weight"].astype(np.float64) - from_bytes(received)["base.weight"]

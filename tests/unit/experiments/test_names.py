@@ -20,11 +20,6 @@ from tests.support.records.comparisons import COMPARISON, fill, write_comparison
     [
         ('"fedplcc/digit5"', '"fedplcc/digit"', "datasets.digits.extra: unknown table of published numbers"),
         ('published = "FedPLCC"', 'published = "FedPLC"', "rows.prototypes.extra: unknown published method 'FedPLC'"),
-        (
-            'published = "fedplcc/digit5"',
-            'published = "fedplcc/digit5"\nextra.protocol = "digit"',
-            "datasets.digits.extra: unknown data set 'digit'",
-        ),
     ],
 )
 def test_a_name_that_is_not_there_is_refused(old: str, new: str, problem: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fedplcc.shared.prototype_map import (
     reference_round,
 )
 from fedplcc.shared.types import Comparison, PrototypeSet
+from tests.support import present
 
 EMPTY = PrototypeSet.empty()
 
@@ -209,15 +210,13 @@ def test_pictures_without_a_class_in_common_fall_back_on_the_polygon() -> None:
 
 
 def test_two_classes_on_a_line_are_turned_and_not_mirrored() -> None:
-    turn = procrustes({(0, ""): (1.0, 0.0), (1, ""): (-1.0, 0.0)}, {(0, ""): (0.0, 2.0), (1, ""): (0.0, -2.0)})
-    assert turn is not None
+    turn = present(procrustes({(0, ""): (1.0, 0.0), (1, ""): (-1.0, 0.0)}, {(0, ""): (0.0, 2.0), (1, ""): (0.0, -2.0)}))
     assert np.linalg.det(turn) == pytest.approx(1)
     assert np.array([1.0, 0.0]) @ turn == pytest.approx(np.array([0.0, 1.0]))
 
 
 def test_where_nothing_can_be_told_nothing_is_turned() -> None:
-    turn = procrustes({(0, ""): (0.0, 0.0)}, {(0, ""): (3.0, 1.0)})
-    assert turn is not None
+    turn = present(procrustes({(0, ""): (0.0, 0.0)}, {(0, ""): (3.0, 1.0)}))
     assert turn.tolist() == [[1, 0], [0, 1]]
 
 

@@ -20,6 +20,7 @@ from fedplcc.shared.scoring.scores import (
     unfound_warning,
     values_of,
 )
+from tests.support import present
 
 CLASSES = ("nevus", "melanoma", "keratosis", "naevus flammeus", "scar", "wart", "burn")
 
@@ -73,25 +74,20 @@ def test_a_line_is_read_by_its_score() -> None:
 
 def test_the_warning_names_what_is_never_found() -> None:
     assert unfound_warning(line(), CLASSES, 20) is None
-    one = unfound_warning(line(unfound=[1]), CLASSES, 20)
-    assert one is not None
+    one = present(unfound_warning(line(unfound=[1]), CLASSES, 20))
     assert one.sentence.startswith("class 'melanoma' is never found: the global model gives none of its test images")
-    own = unfound_warning(line(unfound=[1], accuracy_of="local"), CLASSES, 20)
-    assert own is not None
+    own = present(unfound_warning(line(unfound=[1], accuracy_of="local"), CLASSES, 20))
     assert "never found: the clients' own models give none of its test images" in own.sentence
-    two = unfound_warning(line(unfound=[1, 2]), CLASSES, 20)
-    assert two is not None
+    two = present(unfound_warning(line(unfound=[1, 2]), CLASSES, 20))
     assert two.sentence.startswith("classes 'melanoma' and 'keratosis' are never found")
-    many = unfound_warning(line(unfound=[*range(7)]), CLASSES, 20)
-    assert many is not None
+    many = present(unfound_warning(line(unfound=[*range(7)]), CLASSES, 20))
     assert "'scar' and 2 more are never found" in many.sentence
 
 
 def test_a_class_of_a_stage_that_is_still_to_come_is_no_warning() -> None:
     counts = [40, 12, 0, 0, 0, 0, 0]
     assert unfound_warning(line(unfound=[2, 3], class_counts=counts), CLASSES, 20) is None
-    found = unfound_warning(line(unfound=[1, 2], class_counts=counts), CLASSES, 20)
-    assert found is not None
+    found = present(unfound_warning(line(unfound=[1, 2], class_counts=counts), CLASSES, 20))
     assert found.sentence.startswith("class 'melanoma' is never found")
 
 

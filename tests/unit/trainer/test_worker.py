@@ -47,6 +47,7 @@ from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.owner.approval.gate import Look
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.worker import LEAST_GAP_S, Worker
+from tests.support import present
 from tests.support.federation.processes import eventually
 from tests.support.records.builders import a_round, a_run, an_update
 
@@ -180,8 +181,7 @@ class Shell:
         return self.client.await_heartbeat(lambda beat: beat.activity is ClientActivity.IDLE and not beat.run_id)
 
     def await_problem(self) -> ClientProblem:
-        problem = self.client.await_heartbeat(lambda beat: beat.problem is not None).problem
-        assert problem is not None
+        problem = present(self.client.await_heartbeat(lambda beat: beat.problem is not None).problem)
         return problem
 
     def outcome(self, outcome: str) -> float | None:
@@ -476,8 +476,7 @@ def test_a_task_that_cannot_be_done_is_reported_with_its_run_and_a_hint(
     shell.push(ROUND_1)
     heartbeat = shell.client.await_heartbeat(lambda beat: beat.problem is not None)
     assert (heartbeat.run_id, heartbeat.round) == ("run-1", 1)
-    problem = heartbeat.problem
-    assert problem is not None
+    problem = present(heartbeat.problem)
     assert (problem.reason, problem.is_fatal) == (reason, True)
     assert detail in problem.detail
     assert problem.hint

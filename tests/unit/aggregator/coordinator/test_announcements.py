@@ -13,6 +13,7 @@ from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.errors import BlobTooLarge, MalformedUpdate, UploadSuperseded
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Run, RunStatus
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import a_blob
@@ -37,8 +38,7 @@ def incoming_bytes(federation: LocalFederation, client_id: str) -> int:
 
 def begin(federation: LocalFederation, run: Run, blob: BlobRef, client_id: str = "ann", number: int = 1) -> Receiver:
     token = federation.clients[client_id].token
-    receiver = federation.coordinator.transfers.begin_upload(client_id, token, run.run_id, number, blob)
-    assert receiver is not None
+    receiver = present(federation.coordinator.transfers.begin_upload(client_id, token, run.run_id, number, blob))
     return receiver
 
 
@@ -56,8 +56,7 @@ def test_a_model_of_gibibytes_for_a_run_of_kilobytes_is_refused_before_its_first
 ) -> None:
     run = federation.create("fedplcc")
     federation.step(["ann"])
-    model = federation.coordinator.get_run(run.run_id).model
-    assert model is not None
+    model = present(federation.coordinator.get_run(run.run_id).model)
     most = model.size_bytes + SLACK_BYTES
     for role, size_bytes, check in (
         (MODEL, 4 * GIB, "size"),
@@ -94,8 +93,7 @@ def test_a_client_s_uploads_never_exceed_twice_its_round_s_update_and_the_oldest
 ) -> None:
     run = federation.create("fedavg")
     federation.step(["ann"])
-    model = federation.coordinator.get_run(run.run_id).model
-    assert model is not None
+    model = present(federation.coordinator.get_run(run.run_id).model)
     most = model.size_bytes + SLACK_BYTES
     receivers = []
     for number in range(12):

@@ -45,6 +45,7 @@ from fedplcc.shared.types import (
     Task,
     TaskKind,
 )
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.oracles.federation_result import expected
@@ -62,21 +63,8 @@ def federation(folder: Path) -> Iterator[LocalFederation]:
 
 
 @pytest.fixture
-def ann(federation: LocalFederation) -> NumpyClient:
-    return federation.clients["ann"]
-
-
-@pytest.fixture
 def bob(federation: LocalFederation) -> NumpyClient:
     return federation.clients["bob"]
-
-
-@pytest.fixture
-def run(federation: LocalFederation) -> Run:
-    """A run whose round 1 has opened; nobody has trained in it."""
-    run = federation.create("fedplcc")
-    federation.step(["ann"])
-    return federation.coordinator.get_run(run.run_id)
 
 
 def assert_undisturbed(federation: LocalFederation, run: Run) -> None:
@@ -157,8 +145,7 @@ def test_a_report_counts_once_and_its_repetition_is_answered_however_late(
 ) -> None:
     federation.step(["ann", "bob"])
     task = federation.task(ann)
-    model = federation.fetch(ann, task)
-    assert model is not None
+    model = present(federation.fetch(ann, task))
     report = ann.evaluation(task, model)
     nothing = replace(report, counts=tuple(replace(counts, correct=(0, 0, 0)) for counts in report.counts))
     for said in (report, report, nothing):
@@ -197,8 +184,7 @@ def test_the_domain_of_a_report_is_the_one_the_client_joined_with(
 ) -> None:
     federation.step(["ann", "bob"])
     task = federation.task(ann)
-    model = federation.fetch(ann, task)
-    assert model is not None
+    model = present(federation.fetch(ann, task))
     report = replace(ann.evaluation(task, model), domain="bob-domain")
     federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, report)
     assert federation.coordinator.list_evaluations(run.run_id, 1)[0][1].domain == "ann-domain"
@@ -422,8 +408,7 @@ def test_an_upload_that_was_cut_goes_on_and_is_counted(federation: LocalFederati
     task, _update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     transfers = federation.coordinator.transfers
-    receiver = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
-    assert receiver is not None
+    receiver = present(transfers.begin_upload("ann", ann.token, run.run_id, 1, model))
     receiver.write(0, data[:150])
     receiver.close()
     assert transfers.upload_status("ann", ann.token, run.run_id, 1, model) == (150, False)
@@ -443,8 +428,7 @@ def test_two_streams_of_one_upload_race_and_the_sender_is_not_blamed(
     transfers = federation.coordinator.transfers
 
     def begun() -> Receiver:
-        receiver = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
-        assert receiver is not None
+        receiver = present(transfers.begin_upload("ann", ann.token, run.run_id, 1, model))
         return receiver
 
     first = begun()
@@ -482,8 +466,7 @@ def test_a_stream_whose_upload_was_committed_and_forgotten_meanwhile_is_told_so(
     task, update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     transfers = federation.coordinator.transfers
-    stream = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
-    assert stream is not None
+    stream = present(transfers.begin_upload("ann", ann.token, run.run_id, 1, model))
     for begin in range(0, len(data), 200):
         stream.write(begin, data[begin : begin + 200])
     federation.coordinator._blobs.uploads.forget("ann")
@@ -502,8 +485,7 @@ def test_an_upload_that_is_open_at_its_client_s_commit_ends_there_and_holds_no_r
     task, update, blobs = federation.work(ann)
     model = next(iter(blobs))
     other = BlobRef(model.role, a_blob("another model").sha256, model.size_bytes)
-    stream = federation.coordinator.transfers.begin_upload("ann", ann.token, run.run_id, 1, other)
-    assert stream is not None
+    stream = present(federation.coordinator.transfers.begin_upload("ann", ann.token, run.run_id, 1, other))
     stream.write(0, bytes(200))
     federation.submit(ann, task, update, blobs)
     assert not removed_files_still_open(federation)
@@ -550,8 +532,7 @@ def test_bad_chunks_are_refused_by_name_and_the_upload_goes_on(
     _task, _update, blobs = federation.work(ann)
     (model, data), *_rest = blobs.items()
     transfers = federation.coordinator.transfers
-    receiver = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
-    assert receiver is not None
+    receiver = present(transfers.begin_upload("ann", ann.token, run.run_id, 1, model))
     with pytest.raises(ChunkTooLarge, match="at most 200 bytes, this one 201"):
         receiver.write(0, data[:201])
     with pytest.raises(ChunkOutOfOrder):
@@ -559,8 +540,7 @@ def test_bad_chunks_are_refused_by_name_and_the_upload_goes_on(
     receiver.write(0, data[:200])
     with pytest.raises(BlobCorrupt):
         receiver.finish()
-    newer = transfers.begin_upload("ann", ann.token, run.run_id, 1, model)
-    assert newer is not None
+    newer = present(transfers.begin_upload("ann", ann.token, run.run_id, 1, model))
     with pytest.raises(UploadSuperseded):
         receiver.write(200, data[200:300])
     receiver.close()

@@ -18,6 +18,7 @@ from fedplcc.shared.steering import ExtendRun
 from fedplcc.shared.tensors import blob_ref, from_bytes, sha256_hex
 from fedplcc.shared.types import ENCODED, MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
 from fedplcc.trainer.task.encoding import decoded_model, encoded_update
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -46,8 +47,7 @@ def work(federation: LocalFederation, name: str, precision: Precision = "int8") 
     client = federation.clients[name]
     task = federation.task(client)
     assert task.kind is TaskKind.TRAIN
-    start = federation.fetch(client, task)
-    assert start is not None
+    start = present(federation.fetch(client, task))
     update, blobs = client.work(task, start)
     (plain,) = blobs.values()
     whole, data, _left_out = encoded_update(
@@ -83,8 +83,7 @@ def test_what_is_stored_is_what_was_named_and_a_repetition_changes_nothing(
     (model,) = update.payload.tensor_groups
     assert model.sha256 in files(federation)
     assert sha256_hex(data) not in files(federation), "the encoding is not kept"
-    stored = federation.coordinator.get_run(run.run_id).current_round
-    assert stored is not None
+    stored = present(federation.coordinator.get_run(run.run_id).current_round)
     send(federation, "ann", task, update, data)
     again = federation.coordinator.get_run(run.run_id).current_round
     assert again == stored
@@ -112,8 +111,7 @@ def test_the_result_is_what_clients_decode_and_the_exact_model_stays_with_the_se
     assert kind == "model"
     whole = decoded_model(path.read_bytes(), start, model, SECTION)
     assert whole == federation.fetch(ann, task)
-    current = federation.coordinator.get_run(run.run_id).current_round
-    assert current is not None
+    current = present(federation.coordinator.get_run(run.run_id).current_round)
     name = current.server_state[EXACT].sha256
     exact = from_bytes((federation.folder / "blobs" / name[:2] / name).read_bytes())
     assert whole is not None
@@ -199,8 +197,7 @@ def test_a_damaged_upload_is_asked_for_again(federation: LocalFederation, run: R
     if federation.is_inline:
         return
     task, update, data = work(federation, "ann")
-    encoded = update.payload.encoded
-    assert encoded is not None
+    encoded = present(update.payload.encoded)
     federation.upload(federation.clients["ann"], task, {encoded: data})
     (path,) = [path for path in federation.folder.rglob("*") if path.is_file() and path.read_bytes() == data]
     path.write_bytes(flipped(data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,6 @@ from tests.support.records.method_settings import with_a_length
 from tests.unit.aggregator.coordinator.test_best_round import Frugal, Validating
 
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
-        federation.join()
-        yield federation
 
 
 def ended(

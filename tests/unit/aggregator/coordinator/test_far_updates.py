@@ -15,6 +15,7 @@ from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import UpdateNormExceeded
 from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
+from tests.support import of_kind, present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_round, an_update
@@ -55,8 +56,7 @@ def create(federation: LocalFederation, rounds: int = 3) -> str:
 
 
 def lie(federation: LocalFederation, moved_by: float) -> None:
-    liar = federation.clients[LIAR]
-    assert isinstance(liar, Liar)
+    liar = of_kind(Liar, federation.clients[LIAR])
     liar.moved_by = moved_by
 
 
@@ -170,8 +170,7 @@ def test_how_many_are_named_is_bounded() -> None:
     updates = {name: replace(an_update(name), norm=norm) for name, norm in norms.items()}
     found = far_updates(replace(a_round(1), updates=updates))
     assert len(found) == MAX_NAMED
-    warning = warning_of(found)
-    assert warning is not None
+    warning = present(warning_of(found))
     assert warning.sentence.endswith("or set admission.max_update_norm in a new run")
     assert " and 6 more clients;" in warning.sentence
 
@@ -217,7 +216,6 @@ def test_whose_groups_beside_the_model_are_far_is_named_and_who_has_much_is_not(
 def test_prototypes_that_are_far_are_said_to_be_so() -> None:
     (found,) = far_among({"ann": 1.0, "bob": 1.0, LIAR: 1e15}, 2, "prototypes")
     assert far_in([found.event("run-1", 7.0)]) == [found]
-    warning = warning_of([found])
-    assert warning is not None
+    warning = present(warning_of([found]))
     assert f"{LIAR} in round 2 (prototypes: 1e+15, the median was 1)" in warning.sentence
     assert warning.keys == ("admission.max_prototype_norm",)

@@ -33,6 +33,7 @@ from fedplcc.shared.steering import PauseRun, StopRun
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task, Update
 from fedplcc.state.replay import replay
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.failing_disk import Disk, Killed
@@ -496,8 +497,7 @@ def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(folder: 
         federation.join()
         used, unused = (to_bytes(NumpyClient("ann").first_model(seed)) for seed in (1, 2))
         for data in (used, unused):
-            receiver = federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, data), "mine")
-            assert receiver is not None
+            receiver = present(federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, data), "mine"))
             receiver.write(data)
             receiver.finish()
             receiver.close()
@@ -533,8 +533,7 @@ def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
             receiver.write(0, data[:10])
             receiver.close()
         initial = to_bytes(ann.first_model(9))
-        holding = federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine")
-        assert holding is not None
+        holding = present(federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine"))
         holding.write(initial)
         holding.finish()
         holding.close()
@@ -753,8 +752,7 @@ def test_an_update_that_lay_through_a_restart_is_read_before_it_is_folded(folder
         run = federation.create()
         federation.step()
         federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
-        current = federation.coordinator.get_run(run.run_id).current_round
-        assert current is not None
+        current = present(federation.coordinator.get_run(run.run_id).current_round)
         blob = current.updates["ann"].payload.blobs[0]
         path = federation.coordinator._blobs.path(blob.sha256)
         data = bytearray(path.read_bytes())

@@ -16,6 +16,7 @@ from fedplcc.aggregator.ledger.groups import Groups, Waiting
 from fedplcc.aggregator.store.database.sql_store import SqlTransaction
 from fedplcc.shared.errors import LateUpdate, MalformedRequest, RunEnded, StoreUnavailable
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Event, Heartbeat, Run, RunStatus, TaskKind
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -111,8 +112,7 @@ def test_updates_that_arrive_together_are_one_transaction_that_writes_what_chang
     assert not [answer for answer in answers if isinstance(answer, Exception)]
     assert writes.transactions == 1
     assert writes.saved_runs == 0, "no phase closed: neither the run's row nor the round's"
-    committed = federation.coordinator.get_run(run.run_id).current_round
-    assert committed is not None
+    committed = present(federation.coordinator.get_run(run.run_id).current_round)
     assert set(committed.updates) == set(NAMES[:5])
     events = [event.client_id for event in federation.events(run.run_id, "update_committed")]
     assert sorted(events[1:]) == sorted(NAMES[:5])
@@ -125,8 +125,7 @@ def test_the_update_that_closes_the_phase_writes_run_and_round_in_the_same_trans
     assert (writes.transactions, writes.saved_runs) == (1, 1)
     before = federation.coordinator.get_run(run.run_id)
     federation.restart()
-    after = federation.store.find_run(run.run_id)
-    assert after is not None
+    after = present(federation.store.find_run(run.run_id))
     assert after.current_round == before.current_round, "the store has the round as memory had it"
 
 
@@ -147,8 +146,7 @@ def test_a_refused_change_of_a_group_fails_alone(federation: LocalFederation, ru
     )
     assert "quarantined" in str(outcomes[1])
     assert not [outcome for outcome in outcomes[2:] if isinstance(outcome, Exception)]
-    current = federation.coordinator.get_run(run.run_id).current_round
-    assert current is not None
+    current = present(federation.coordinator.get_run(run.run_id).current_round)
     assert set(current.updates) == {NAMES[0], NAMES[2]}
 
 
@@ -156,8 +154,7 @@ def quarantined(changes: Changes, run_id: str, name: str) -> tuple[Run, Run]:
     """Return a run, and the run with a client quarantined."""
     from fedplcc.aggregator.rounds.machine import members
 
-    run = changes.find_open(run_id)
-    assert run is not None
+    run = present(changes.find_open(run_id))
     return run, members.quarantine(run, name, "for a test")
 
 
@@ -173,8 +170,7 @@ def test_a_database_that_is_away_fails_all_and_changes_nothing(
     writes.failing = None
     for call in calls:
         call()  # each is taken when it comes again
-    current = federation.coordinator.get_run(run.run_id).current_round
-    assert current is not None
+    current = present(federation.coordinator.get_run(run.run_id).current_round)
     assert set(current.updates) == set(NAMES[:3])
 
 
@@ -186,8 +182,7 @@ def test_a_change_that_the_database_refuses_fails_alone(federation: LocalFederat
     assert isinstance(outcomes[1], MalformedRequest)
     assert not isinstance(outcomes[0], Exception)
     assert not isinstance(outcomes[2], Exception)
-    current = federation.coordinator.get_run(run.run_id).current_round
-    assert current is not None
+    current = present(federation.coordinator.get_run(run.run_id).current_round)
     assert set(current.updates) == {NAMES[0], NAMES[1]}
 
 
@@ -198,8 +193,7 @@ def test_a_run_that_ends_within_a_group_takes_nothing_more(
     from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
 
     def end(changes: Changes) -> None:
-        open_run = changes.find_open(run.run_id)
-        assert open_run is not None
+        open_run = present(changes.find_open(run.run_id))
         stopping = changes.step(open_run, run_moves.stop(open_run, reason="for a test"))
         changes.step(stopping, run_moves.move(stopping, RunEvent.ALL_IDLE))
 

@@ -28,19 +28,6 @@ def federation(folder: Path) -> Iterator[LocalFederation]:
         yield federation
 
 
-@pytest.fixture
-def ann(federation: LocalFederation) -> NumpyClient:
-    return federation.clients["ann"]
-
-
-@pytest.fixture
-def run(federation: LocalFederation) -> Run:
-    """A run whose round 1 has opened; nobody has trained in it."""
-    run = federation.create("fedplcc")
-    federation.step(["ann"])
-    return federation.coordinator.get_run(run.run_id)
-
-
 def commit(
     federation: LocalFederation, client: NumpyClient, task: Task, update: Update, *inline: bytes
 ) -> CommittedUpdate:

@@ -13,6 +13,7 @@ from fedplcc.aggregator.rounds.large_shares import large_share
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.types import Evaluation, RunStatus, Task, TaskKind
+from tests.support import of_kind, present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import an_evaluation
@@ -67,33 +68,28 @@ def test_a_client_with_nearly_all_samples_is_named_after_the_first_round_and_to_
     until_round(federation, run_id, 1)
     assert warning(federation, run_id) is None
     until_round(federation, run_id, 2)
-    found = warning(federation, run_id)
-    assert found is not None
+    found = present(warning(federation, run_id))
     assert found.sentence.startswith("100.0% of all samples are eve's in round 1, as it says itself")
     assert not any(name in found.sentence for name in HONEST)
     assert federation.run_to_end(run_id).status is RunStatus.COMPLETED
-    found = warning(federation, run_id)
-    assert found is not None
+    found = present(warning(federation, run_id))
     assert found.round == 2
     federation.restart()
     assert warning(federation, run_id) == found
 
 
 def test_a_client_with_nearly_all_predictions_is_named(federation: LocalFederation) -> None:
-    eve = federation.clients["eve"]
-    assert isinstance(eve, Inflated)
+    eve = of_kind(Inflated, federation.clients["eve"])
     eve.times = FREE_TOTAL // 30
     run_id = begun(federation)
     until_round(federation, run_id, 2)
-    found = warning(federation, run_id)
-    assert found is not None
+    found = present(warning(federation, run_id))
     assert found.sentence.startswith("99.9% of all predictions are eve's in round 1")
 
 
 def test_the_first_report_is_bound_to_the_samples_that_its_client_came_with(federation: LocalFederation) -> None:
     """Also where it joins again and says that it has more."""
-    eve = federation.clients["eve"]
-    assert isinstance(eve, Inflated)
+    eve = of_kind(Inflated, federation.clients["eve"])
     eve.times = 2**24
     run_id = begun(federation)
     federation.step(["ann"])

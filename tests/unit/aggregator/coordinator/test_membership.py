@@ -30,11 +30,6 @@ from tests.support.records.builders import a_blob, an_evaluation, an_update
 LEASE_S = Limits().lease_s
 
 
-@pytest.fixture
-def ann(federation: LocalFederation) -> NumpyClient:
-    return federation.clients["ann"]
-
-
 def test_a_member_is_told_its_terms(federation: LocalFederation, ann: NumpyClient) -> None:
     membership = federation.coordinator.join(ann.record, ann.token)
     assert (membership.heartbeat_interval_s, membership.lease_s) == (2.0, 10.0)

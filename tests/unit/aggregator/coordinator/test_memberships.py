@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from fedplcc.aggregator.coordinator import memberships
@@ -12,14 +9,6 @@ from fedplcc.aggregator.coordinator.extensions import stateful
 from fedplcc.shared.steering import AdmitClient, ExtendRun, RetireClient
 from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient
-
-
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
-        federation.join()
-        yield federation
 
 
 def begun(federation: LocalFederation) -> Run:

@@ -17,6 +17,7 @@ from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.reasons import Parked
 from fedplcc.shared.steering import QuarantineClient, ResumeRun, StopRun
 from fedplcc.shared.types import RoundPhase, Run, RunStatus, TaskKind
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.wedged_runs import OVERFLOWS, store_a_number_of_an_earlier_version, until
@@ -123,8 +124,7 @@ class TestANumberOfAnEarlierVersion:
             report(federation, federation.clients["ann"])
             federation.store.close()
             store = SqlStore.in_folder(folder)
-            current = store.find_round(hit.run_id, 1)
-            assert current is not None
+            current = present(store.find_round(hit.run_id, 1))
             with store.transaction() as transaction:
                 transaction.add_evaluation(hit.run_id, 1, replace(current.evaluations["ann"], client_id="bob"))
             store.close()
@@ -137,8 +137,7 @@ class TestANumberOfAnEarlierVersion:
 def report(federation: LocalFederation, client: NumpyClient) -> None:
     task = federation.task(client)
     assert task.kind is TaskKind.EVALUATE
-    model = federation.fetch(client, task)
-    assert model is not None
+    model = present(federation.fetch(client, task))
     assert task.run is not None
     made = client.evaluation(task, model)
     federation.coordinator.report_evaluation(client.client_id, client.token, task.run.run_id, task.round, made)
@@ -171,8 +170,7 @@ class TestTheDoor:
         until(federation, run, RoundPhase.EVALUATING)
         ann = federation.clients["ann"]
         task = federation.task(ann)
-        model = federation.fetch(ann, task)
-        assert model is not None
+        model = present(federation.fetch(ann, task))
         wrong = replace(ann.evaluation(task, model), timings={"evaluate": OVERFLOWS})
         with pytest.raises(MalformedUpdate) as refusal:
             federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 1, wrong)

@@ -21,6 +21,7 @@ from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_blob, a_round, a_run, an_update
@@ -61,8 +62,7 @@ def begun(federation: LocalFederation, run: Run, client_id: str, size_bytes: int
     """The first byte of an upload."""
     blob = BlobRef(MODEL, a_blob(f"{client_id} {size_bytes} {number}").sha256, size_bytes)
     token = federation.clients[client_id].token
-    receiver = federation.coordinator.transfers.begin_upload(client_id, token, run.run_id, 0, blob)
-    assert receiver is not None
+    receiver = present(federation.coordinator.transfers.begin_upload(client_id, token, run.run_id, 0, blob))
     receiver.write(0, b"x")
     return receiver
 
@@ -227,8 +227,7 @@ def a_model(number: int) -> bytes:
 def hold(federation: LocalFederation, folder: Path, number: int) -> str:
     """Upload an initial model, of about a mebibyte and as old as its number says; returns its SHA-256."""
     blob = blob_ref(MODEL, data := a_model(number))
-    receiver = federation.coordinator.initial_models.begin_upload(blob, "model.safetensors")
-    assert receiver is not None
+    receiver = present(federation.coordinator.initial_models.begin_upload(blob, "model.safetensors"))
     with closing(receiver):
         receiver.write(data)
         receiver.finish()
@@ -297,12 +296,10 @@ def test_initial_models_that_are_being_received_count_with_their_whole_size(
     models = federation.coordinator.initial_models
     disk.free_bytes = 9 * MIB
     first, second = (BlobRef(MODEL, a_blob(name).sha256, 4 * MIB) for name in ("first", "second"))
-    receiver = models.begin_upload(first, "")
-    assert receiver is not None
+    receiver = present(models.begin_upload(first, ""))
     with closing(receiver), pytest.raises(StoreUnavailable, match=f"has {5 * MIB} bytes free"):
         models.begin_upload(second, "")
-    other = models.begin_upload(second, "")
-    assert other is not None
+    other = present(models.begin_upload(second, ""))
     other.close()
 
 

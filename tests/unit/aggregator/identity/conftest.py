@@ -11,24 +11,15 @@ import pytest
 
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.store.database.sql_store import SqlStore
+from tests.support.clock import Clock
 from tests.support.identity.memory_authority import MemoryAuthority
 
 Restart: TypeAlias = Callable[[], Admissions]
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_800_000_000.0)
 
 
 @pytest.fixture

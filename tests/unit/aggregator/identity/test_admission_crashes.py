@@ -15,9 +15,9 @@ from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.identity.certificates import load_certificate, new_key, request_for, serial_of
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.standing import Standing
+from tests.support.clock import Clock
 from tests.support.hosts.failing_disk import Disk, Killed
 from tests.support.identity.memory_authority import MemoryAuthority
-from tests.unit.aggregator.identity.conftest import Clock
 
 REQUEST, NEXT_REQUEST = request_for(new_key()), request_for(new_key())
 

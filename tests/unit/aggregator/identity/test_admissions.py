@@ -28,8 +28,9 @@ from fedplcc.shared.identity.certificates import identity_of, new_key, request_f
 from fedplcc.shared.identity.names import Identity, Role
 from fedplcc.shared.identity.recovery import sign_recovery
 from fedplcc.shared.identity.standing import Standing
+from tests.support.clock import Clock
 from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
-from tests.unit.aggregator.identity.conftest import Clock, Restart
+from tests.unit.aggregator.identity.conftest import Restart
 
 KEY, OTHER_KEY = new_key(), new_key()
 NORTH = Identity(FEDERATION, Role.CLIENT, "north")

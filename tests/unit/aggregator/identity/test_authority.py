@@ -19,19 +19,10 @@ from fedplcc.shared.identity.certificates import (
 )
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Identity, Role
+from tests.support.clock import Clock
 from tests.support.failpoints import hooked, killed_at
 
 DAY = 86400.0
-
-
-class Clock:
-    """A clock that stands still."""
-
-    def __init__(self) -> None:
-        self.now = 1_795_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def opened(folder: Path, clock: Clock) -> Authority:
@@ -44,7 +35,7 @@ def certified(authority: Authority, name: str = "north") -> bytes:
 
 
 def test_a_federation_is_made_once_and_found_again(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_795_000_000.0)
     first = opened(tmp_path, clock)
     again = opened(tmp_path, clock)
     assert again.federation == first.federation == federation_of(load_certificate(first.roots_pem))
@@ -63,7 +54,7 @@ def make(folder: Path) -> Path:
 def test_only_the_owner_may_look_at_the_keys(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        opened(tmp_path, Clock())
+        opened(tmp_path, Clock(1_795_000_000.0))
     finally:
         os.umask(before)
     folder = tmp_path / FOLDER
@@ -74,14 +65,14 @@ def test_only_the_owner_may_look_at_the_keys(tmp_path: Path) -> None:
     }
     os.chmod(folder / AUTHORITY_FILE, 0o644)
     with pytest.raises(StoreUnavailable, match=r"others may read the keys .* chmod 600"):
-        opened(tmp_path, Clock())
+        opened(tmp_path, Clock(1_795_000_000.0))
     os.chmod(folder, 0o755)
     with pytest.raises(StoreUnavailable, match=r"others may look into .* chmod 700"):
-        opened(tmp_path, Clock())
+        opened(tmp_path, Clock(1_795_000_000.0))
 
 
 def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
-    opened(tmp_path, Clock())
+    opened(tmp_path, Clock(1_795_000_000.0))
     file = tmp_path / FOLDER / AUTHORITY_FILE
     whole = file.read_bytes()
     document = json.loads(whole)
@@ -89,12 +80,12 @@ def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
     for data in (b"", whole[:-10], b"[]", json.dumps(swapped).encode(), whole.replace(b"f", b"g", 3), b"x" * 100_000):
         file.write_bytes(data)
         with pytest.raises(StoreUnavailable, match=r"is damaged.* put it back from a backup"):
-            opened(tmp_path, Clock())
+            opened(tmp_path, Clock(1_795_000_000.0))
         assert file.read_bytes() == data
 
 
 def test_the_own_certificate_is_renewed_at_half_its_life_and_made_anew_where_it_is_missing(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_795_000_000.0)
     authority = opened(tmp_path, clock)
     first = authority.server_credentials()
     clock.now += 14.9 * DAY
@@ -112,7 +103,7 @@ def test_the_own_certificate_is_renewed_at_half_its_life_and_made_anew_where_it_
 
 
 def test_a_rotation_leaves_nobody_behind(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_795_000_000.0)
     authority = opened(tmp_path, clock)
     old_roots, asleep = authority.roots_pem, certified(authority)
     with pytest.raises(FailedPrecondition, match="begin with"):
@@ -150,7 +141,7 @@ def test_a_death_at_any_step_leaves_one_federation(tmp_path: Path) -> None:
         return authority.federation
 
     for at in itertools.count(1):
-        folder, clock = make(tmp_path / str(at)), Clock()
+        folder, clock = make(tmp_path / str(at)), Clock(1_795_000_000.0)
         with killed_at(at) as passed:
             story(folder, clock)
         if len(passed) < at:
@@ -165,15 +156,15 @@ def test_a_death_at_any_step_leaves_one_federation(tmp_path: Path) -> None:
 
 
 def test_a_lost_file_is_told_and_no_other_federation_is_made(tmp_path: Path) -> None:
-    opened(tmp_path, Clock())
+    opened(tmp_path, Clock(1_795_000_000.0))
     (tmp_path / FOLDER / AUTHORITY_FILE).unlink()
     with pytest.raises(StoreUnavailable, match=r"is missing.* put it back from a backup"):
-        opened(tmp_path, Clock())
+        opened(tmp_path, Clock(1_795_000_000.0))
     assert not (tmp_path / FOLDER / AUTHORITY_FILE).exists()
 
 
 def test_parts_of_another_federation_are_refused(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_795_000_000.0)
     folders = [make(tmp_path / name) / FOLDER / AUTHORITY_FILE for name in ("one", "two")]
     for file in folders:
         opened(file.parent.parent, clock)
@@ -185,7 +176,7 @@ def test_parts_of_another_federation_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_members_certificate_is_not_served_as_the_aggregators(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_795_000_000.0)
     authority = opened(tmp_path, clock)
     key = new_key()
     identity = Identity(authority.federation, Role.CLIENT, "north")
@@ -196,7 +187,7 @@ def test_a_members_certificate_is_not_served_as_the_aggregators(tmp_path: Path) 
 
 
 def test_a_certificate_of_a_clock_that_was_ahead_is_made_anew(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_795_000_000.0)
     authority = opened(tmp_path, clock)
     clock.now += 100 * DAY
     authority.renew_if_due()
@@ -206,7 +197,7 @@ def test_a_certificate_of_a_clock_that_was_ahead_is_made_anew(tmp_path: Path) ->
 
 
 def test_a_disk_that_refuses_the_last_step_of_a_rotation_leaves_the_rest_for_later(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1_795_000_000.0)
     authority = opened(tmp_path, clock)
     authority.begin_rotation()
 

@@ -13,8 +13,8 @@ from fedplcc.shared.errors import InvitationInvalid, StoreUnavailable
 from fedplcc.shared.identity.certificates import new_key, request_for
 from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.identity.names import Role
+from tests.support.clock import Clock
 from tests.support.hosts.failing_disk import Disk
-from tests.unit.aggregator.identity.conftest import Clock
 
 REQUEST = request_for(new_key())
 

@@ -17,7 +17,7 @@ from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import KeyInvalid, MalformedRequest, NotFound, ResourceExhausted
 from fedplcc.shared.identity.api_keys import EVERY_SCOPE, Scope, api_key_text, new_api_key
 from fedplcc.shared.identity.principals import OWNER, Principal, current_principal
-from tests.unit.aggregator.identity.conftest import Clock
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -6,14 +6,7 @@ from dataclasses import replace
 
 from fedplcc.aggregator.identity.refusals import BETWEEN_S, MOST_CALLERS, OTHERS, Refusals
 from fedplcc.shared.identity.audit_chain import REFUSED, AuditRecord
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def refusal(caller: str = "nobody", reason: str = "KEY_INVALID", time: float = 1.0) -> AuditRecord:
@@ -21,7 +14,7 @@ def refusal(caller: str = "nobody", reason: str = "KEY_INVALID", time: float = 1
 
 
 def test_the_first_is_due_at_once_and_the_others_together_a_minute_later() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     refusals = Refusals(clock)
     refusals.add(refusal())
     assert refusals.take_due() == [refusal()]
@@ -35,7 +28,7 @@ def test_the_first_is_due_at_once_and_the_others_together_a_minute_later() -> No
 
 
 def test_callers_and_reasons_are_told_apart() -> None:
-    refusals = Refusals(Clock())
+    refusals = Refusals(Clock(0.0))
     each = [refusal("a"), refusal("b"), refusal("a", "SCOPE_MISSING")]
     for record in each:
         refusals.add(record)
@@ -43,7 +36,7 @@ def test_callers_and_reasons_are_told_apart() -> None:
 
 
 def test_callers_beyond_the_bound_are_counted_together() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     refusals = Refusals(clock)
     for number in range(10 * MOST_CALLERS):
         refusals.add(refusal(f"client:{number}"))
@@ -58,7 +51,7 @@ def test_callers_beyond_the_bound_are_counted_together() -> None:
 
 
 def test_records_that_could_not_be_written_wait_with_their_counts() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     refusals = Refusals(clock)
     refusals.add(refusal(time=1.0))
     taken = refusals.take_due()
@@ -68,7 +61,7 @@ def test_records_that_could_not_be_written_wait_with_their_counts() -> None:
 
 
 def test_all_that_waits_is_taken_at_the_end() -> None:
-    refusals = Refusals(Clock())
+    refusals = Refusals(Clock(0.0))
     refusals.add(refusal())
     refusals.take_due()
     refusals.add(refusal())
@@ -76,7 +69,7 @@ def test_all_that_waits_is_taken_at_the_end() -> None:
 
 
 def test_strangers_are_told_apart_by_their_addresses_and_leave_room_to_others() -> None:
-    refusals = Refusals(Clock())
+    refusals = Refusals(Clock(0.0))
     for number in range(2 * MOST_CALLERS):
         for _ in range(2):
             refusals.add(replace(refusal("nobody"), address=f"2001:db8:0:{number:x}::1"))

@@ -39,8 +39,8 @@ from fedplcc.shared.errors import (
 from fedplcc.shared.identity.api_keys import Scope
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal, current_principal
+from tests.support.clock import Clock
 from tests.support.identity.own_provider import CLIENT, SUBJECT, OwnProvider, new_key
-from tests.unit.aggregator.identity.conftest import Clock
 
 MINUTE_S = 60.0
 HERE = "192.0.2.7"
@@ -98,7 +98,7 @@ def setup(store: SqlStore) -> Iterator[Setup]:
     def record(_transaction: Transaction, method: str, target: str) -> None:
         records.append((current_principal.get().caller, method, target))
 
-    steady = Clock()
+    steady = Clock(1_800_000_000.0)
     with OwnProvider() as provider:
         yield Setup(provider, Keys(store, steady=steady, record=record), steady, records)
 
@@ -412,7 +412,7 @@ async def test_strangers_who_wait_at_the_provider_sign_nobody_off(
 
 
 async def test_a_session_ends_with_the_token_and_goes_on_with_a_fresh_one(setup: Setup, store: SqlStore) -> None:
-    wall = Clock()
+    wall = Clock(1_800_000_000.0)
     keys = setup.keys = Keys(store, clock=wall, steady=setup.steady)
     async with setup.signing_on() as sign_ons:
         sign_ons._clock = wall

@@ -15,6 +15,7 @@ from fedplcc.aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
 from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
 from fedplcc.shared.types import ClientActivity, RoundPhase, Run, RunStatus
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 
 ROUNDS = {"rounds": 3}
@@ -232,8 +233,7 @@ def test_a_round_that_commits_while_the_aggregator_starts_is_the_one_that_is_sho
             federation.perform(client, federation.task(client))
         federation.coordinator.work()
     federation.perform(ann, federation.task(ann))
-    stored = federation.store.find_run(run.run_id)
-    assert stored is not None
+    stored = present(federation.store.find_run(run.run_id))
     with federation.store.transaction() as transaction:
         transaction.save_run(replace(stored, quarantined={"bob": "the last that the round waits for"}))
     federation.start_again()
@@ -384,13 +384,11 @@ def test_a_round_that_damage_parks_is_interrupted(federation: LocalFederation, m
 
 def test_a_run_of_another_version_is_shown_as_parked_when_it_is_found(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
-    current = federation.store.find_run(run.run_id)
-    assert current is not None
+    current = present(federation.store.find_run(run.run_id))
     with federation.store.transaction() as transaction:
         transaction.save_run(replace(current, config_json='{"run": {"method": "of tomorrow"}}'))
     federation.start_again()
-    found = federation.store.find_run(run.run_id)
-    assert found is not None
+    found = present(federation.store.find_run(run.run_id))
     assert found.status is RunStatus.PAUSED
     assert federation.metric("runs_parked") == 1
     assert statuses(federation, run) == {("paused", "operator")}, "though it never was a run of this process"
@@ -423,8 +421,7 @@ def test_bytes_are_sent_again_within_a_task_and_not_for_another(federation: Loca
     ann, bob = federation.clients.values()
     federation.perform(bob, federation.task(bob))
     task = federation.task(ann)
-    model = task.payload.tensor_group("model")
-    assert model is not None
+    model = present(task.payload.tensor_group("model"))
     for offset in (0, 50, 30):
         transfers.count_transfer(
             60, direction="sent", kind="model", client_id="ann", sha256=model.sha256, offset_bytes=offset

@@ -19,6 +19,7 @@ from fedplcc.shared.errors import InvalidArgument, InvalidConfig, LateUpdate, St
 from fedplcc.shared.reasons import Dropped, DropReason, sentence_of
 from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
 from fedplcc.shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
+from tests.support import present
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import a_client, a_round, a_run
@@ -57,8 +58,7 @@ class Scene:
 
     @property
     def round(self) -> Round:
-        current = self.run.current_round
-        assert current is not None
+        current = present(self.run.current_round)
         return current
 
     @property
@@ -196,8 +196,7 @@ def test_bytes_that_move_are_progress_without_a_single_heartbeat(federation: Loc
         scene.clock.now += 9.0  # within the lease
         scene.tick()
         transfers.note_received(client.client_id, client.token, model, part * model.size_bytes // 10)
-    receiver = transfers.begin_upload(client.client_id, client.token, scene.run_id, 1, blob)
-    assert receiver is not None
+    receiver = present(transfers.begin_upload(client.client_id, client.token, scene.run_id, 1, blob))
     for begin in range(0, len(data), 50):
         scene.clock.now += 9.0
         scene.tick()

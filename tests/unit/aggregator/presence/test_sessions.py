@@ -7,6 +7,7 @@ import pytest
 from fedplcc.aggregator.presence.sessions import Sessions
 from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from fedplcc.shared.types import MODEL, BlobRef, ClientActivity, ClientProblem, Heartbeat, RunSpec, Task, TaskKind
+from tests.support.clock import Clock
 from tests.support.records.builders import a_client
 
 LEASE_S = 10.0
@@ -17,18 +18,9 @@ def a_task(run_id: str = "run") -> Task:
     return Task(kind=TaskKind.TRAIN, run=RunSpec(run_id=run_id, config_json="{}", config_hash=""), round=1)
 
 
-class Clock:
-    """Time that moves only when told."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from fedplcc.shared.errors import NotInCohort
 from fedplcc.shared.types import Run, RunStatus, TaskKind
+from tests.support import of_kind, present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
@@ -39,8 +40,7 @@ def test_the_model_is_that_of_the_others_and_its_domain_is_told(folder: Path, tm
             assert line["model_sha256"] == of_others["model_sha256"]
             assert line["cohort"] == ["ann", "bob"]
             assert line["num_examples"] == of_others["num_examples"]
-            accuracy = line["accuracy"]
-            assert isinstance(accuracy, dict)
+            accuracy = of_kind(dict, line["accuracy"])
             assert accuracy["zoe-domain"] is not None
         committed = {event.client_id for event in federation.events(run.run_id, "update_committed")}
         assert committed == {"ann", "bob"}
@@ -58,8 +58,7 @@ def test_its_task_is_to_report_also_after_a_restart_and_an_update_of_it_is_refus
         federation.restart()
         task = federation.task(federation.clients["bob"])
         assert (task.kind, task.round) == (TaskKind.TRAIN, 1)
-        model = federation.fetch(federation.clients["bob"], task)
-        assert model is not None
+        model = present(federation.fetch(federation.clients["bob"], task))
         update, blobs = federation.clients["bob"].work(task, model)
         with pytest.raises(NotInCohort, match="client zoe said that it evaluates only"):
             federation.submit(ZOE, task, replace(update, client_id="zoe"), blobs)

@@ -29,6 +29,7 @@ from fedplcc.shared.errors import (
 )
 from fedplcc.shared.reasons import Parked, Stated, sentence_of
 from fedplcc.shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
+from tests.support import present
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 P, E = RunStatus, RunEvent
@@ -385,16 +386,14 @@ class TestParked:
         assert run.current_round is not None
         sent = {name: an_update(name) for name in run.current_round.cohort}
         run = run_moves.park(replace(run, current_round=replace(run.current_round, updates=sent)), self.PARKED)
-        after = members.quarantine(run, "bob", "it sent too large a number").current_round
-        assert after is not None
+        after = present(members.quarantine(run, "bob", "it sent too large a number").current_round)
         assert "bob" not in after.updates
         assert "ann" in after.updates
         assert after.phase is (RoundPhase.COLLECTING if phase is RoundPhase.AGGREGATING else phase) or "bob" not in sent
 
     def test_in_a_run_that_is_not_parked_they_stay(self) -> None:
         run = a_round_in(RoundPhase.EVALUATING)
-        after = members.quarantine(run, "bob", "no reason").current_round
-        assert after is not None
+        after = present(members.quarantine(run, "bob", "no reason").current_round)
         assert "bob" in after.updates
 
     @pytest.mark.parametrize("phase", OPEN_PHASES)

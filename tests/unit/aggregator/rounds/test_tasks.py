@@ -10,6 +10,7 @@ from fedplcc.aggregator.rounds.tasks import MAX_IDLE_REASONS, next_task, spec_of
 from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
 from fedplcc.shared.reasons import IdleReason
 from fedplcc.shared.types import RoundPhase, Run, RunStatus, TaskKind
+from tests.support import present
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 IN_PHASE = {
@@ -26,8 +27,7 @@ def in_phase(phase: RoundPhase, **changes: object) -> Run:
 
 @pytest.mark.parametrize("phase", IN_PHASE)
 def test_the_phase_of_the_round_decides_what_a_client_does(phase: RoundPhase) -> None:
-    task = task_in(in_phase(phase), "ann")
-    assert task is not None
+    task = present(task_in(in_phase(phase), "ann"))
     assert (task.kind, task.round) == (IN_PHASE[phase], 0 if phase is RoundPhase.INITIALISING else 1)
 
 
@@ -55,8 +55,7 @@ def test_a_run_that_does_not_run_gives_no_task(status: RunStatus) -> None:
 def test_the_first_client_is_given_the_model_that_the_run_begins_with_if_there_is_one() -> None:
     run = in_phase(RoundPhase.INITIALISING)
     for model, groups in ((a_blob("theirs"), (a_blob("theirs"),)), (None, ())):
-        task = task_in(replace(run, model=model), "ann")
-        assert task is not None
+        task = present(task_in(replace(run, model=model), "ann"))
         assert task.payload.tensor_groups == groups
         assert not task.payload.prototype_sets
 
@@ -71,8 +70,7 @@ def test_training_starts_from_the_runs_model_and_evaluation_looks_at_the_rounds(
 
 @pytest.mark.parametrize(("method", "count"), [("fedavg", 0), ("fedplcc", 1)])
 def test_prototypes_are_sent_where_the_method_has_them(method: str, count: int) -> None:
-    task = task_in(replace(in_phase(RoundPhase.COLLECTING), method=method), "ann")
-    assert task is not None
+    task = present(task_in(replace(in_phase(RoundPhase.COLLECTING), method=method), "ann"))
     assert len(task.payload.prototype_sets) == count
 
 

@@ -9,17 +9,11 @@ from hypothesis import strategies as st
 from fedplcc.aggregator.servicer import call_rate
 from fedplcc.aggregator.servicer.call_rate import CallRate, address_of
 from fedplcc.shared.errors import TooManyCalls
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def test_an_address_over_the_limit_may_call_again_when_it_is_told() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     rate = CallRate(10, 60.0, clock)
     for _ in range(10):
         rate.count("192.0.2.1")
@@ -31,7 +25,7 @@ def test_an_address_over_the_limit_may_call_again_when_it_is_told() -> None:
 
 
 def test_a_call_that_is_given_back_is_not_counted_and_never_gives_more_than_the_limit() -> None:
-    rate = CallRate(2, 60.0, Clock())
+    rate = CallRate(2, 60.0, Clock(0.0))
     for _ in range(5):
         rate.count("192.0.2.1")
         rate.give_back("192.0.2.1")
@@ -45,7 +39,7 @@ def test_a_call_that_is_given_back_is_not_counted_and_never_gives_more_than_the_
 
 @given(st.lists(st.floats(0, 30), max_size=80))
 def test_no_minute_has_more_than_twice_the_calls_and_refusals_cost_nothing(waits: list[float]) -> None:
-    clock, allowed = Clock(), list[float]()
+    clock, allowed = Clock(0.0), list[float]()
     rate = CallRate(10, 60.0, clock)
     for wait in waits:
         clock.now += wait
@@ -60,7 +54,7 @@ def test_no_minute_has_more_than_twice_the_calls_and_refusals_cost_nothing(waits
 
 def test_the_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_rate, "MAX_ADDRESSES", 3)
-    rate = CallRate(1, 60.0, Clock())
+    rate = CallRate(1, 60.0, Clock(0.0))
     for number in range(9):
         rate.count(str(number))
     with pytest.raises(TooManyCalls):

@@ -23,6 +23,7 @@ from fedplcc.shared.errors import (
 )
 from fedplcc.shared.tensors import blob_ref
 from fedplcc.shared.types import BlobRef
+from tests.support import present
 from tests.support.hosts.failing_disk import Disk, Killed
 
 DATA = bytes(range(256)) * 4
@@ -113,8 +114,7 @@ def test_pieces_that_end_in_an_error_leave_nothing(blobs: BlobStore, folder: Pat
 @pytest.mark.parametrize("chunk", [1, 7, 100, 1023, 1024, 5000])
 def test_an_upload_is_the_bytes_that_were_sent_whatever_the_chunks(blobs: BlobStore, chunk: int) -> None:
     upload(blobs, chunk=chunk)
-    path = blobs.uploads.path("ann", BLOB)
-    assert path is not None
+    path = present(blobs.uploads.path("ann", BLOB))
     assert path.read_bytes() == DATA
 
 
@@ -217,8 +217,7 @@ def test_a_newer_stream_takes_over_and_the_older_one_can_do_nothing(blobs: BlobS
     blobs.uploads.end("ann", older)
     newer.finish()
     blobs.uploads.end("ann", newer)
-    path = blobs.uploads.path("ann", BLOB)
-    assert path is not None
+    path = present(blobs.uploads.path("ann", BLOB))
     assert path.read_bytes() == DATA
 
 
@@ -422,8 +421,7 @@ def test_a_disk_that_fills_up_within_a_chunk_loses_nothing(blobs: BlobStore, mon
     blobs.uploads.end("ann", receiving)
     assert blobs.uploads.received_bytes("ann", BLOB) == 101
     upload(blobs)
-    path = blobs.uploads.path("ann", BLOB)
-    assert path is not None
+    path = present(blobs.uploads.path("ann", BLOB))
     assert path.read_bytes() == DATA
 
 

@@ -40,15 +40,20 @@ def test_what_follows_two_dashes_is_no_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "name"),
+    ("words", "sentence"),
     [
-        (("config", "check", "--gateway", NOBODY), "--gateway"),
-        (("key", "create", "x", "--scope", "read", "--json"), "--json"),
-        (("--insecure", "trainer", "--client", "north"), "--insecure"),
+        (("config", "check", "--gateway", NOBODY), "this command takes no --gateway"),
+        (("--insecure", "trainer", "--client", "north"), "this command takes no --insecure"),
+        (("key", "create", "x", "--scope", "read", "--json"), "--json is for list: leave it out"),
+        (("client", "list", "--gateway", NOBODY), "--gateway is for forget: leave it out"),
+        (("client", "forget", "north", "--role", "client"), "--role is for revoke: leave it out"),
+        (("weights", "list", "resnet18"), "FILE|PACKAGE|NAME is for add and remove: leave it out"),
+        (("key", "create", "x"), "create needs --scope: see 'fedplcc key --help'"),
+        (("weights", "remove"), "remove needs FILE|PACKAGE|NAME: see 'fedplcc weights --help'"),
     ],
 )
-def test_a_command_that_has_no_use_for_one_refuses_it(words: tuple[str, ...], name: str) -> None:
-    assert called(*words) == (2, "", f"fedplcc: this command takes no {name}\n")
+def test_a_command_and_an_action_that_have_no_use_for_a_word_refuse_it(words: tuple[str, ...], sentence: str) -> None:
+    assert called(*words) == (2, "", f"fedplcc: {sentence}\n")
 
 
 def test_the_environment_names_a_gateway_for_those_commands_alone_that_call_one(

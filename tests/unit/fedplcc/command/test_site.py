@@ -81,7 +81,7 @@ def test_a_damaged_line_is_said_and_a_name_moves_no_cursor(state: Path) -> None:
 
 
 def test_the_budget_has_the_limit_of_the_trainer_and_the_cost_of_each_run(state: Path) -> None:
-    assert typed("budget")[1] == "epsilon 0 of 0 releases, delta 1e-05, no limit\n"
+    assert typed("log", "--budget")[1] == "epsilon 0 of 0 releases, delta 1e-05, no limit\n"
     budget = Budget(state / PRIVACY_FOLDER, epsilon=3.0, delta=1e-6)
     budget.keep_limit()
     mu = mu_of(1.0, 1e-6)
@@ -99,15 +99,15 @@ def test_the_budget_has_the_limit_of_the_trainer_and_the_cost_of_each_run(state:
             ),
             most_of_run=2,
         )
-    code, shown, _ = typed("budget")
+    code, shown, _ = typed("log", "--budget")
     assert code == ExitCode.OK
     all_runs, one, two = shown.splitlines()
     assert all_runs.endswith("of 3 releases, delta 1e-06, limit 3")
     assert one.split() == ["one", "epsilon", "1.45", "claim", "site", "rounds", "1,", "2"]
     assert two.split() == ["two", "epsilon", "1", "claim", "site", "rounds", "1"]
-    told = json.loads(typed("budget", "--json")[1])
+    told = json.loads(typed("log", "--budget", "--json")[1])
     assert (told["limit"], told["delta"], told["releases"]) == (3.0, 1e-6, 3)
     assert told["epsilon"] == pytest.approx(budget.spent_epsilon)
     assert [each["run"] for each in told["runs"]] == ["one", "two"]
     (state / PRIVACY_FOLDER / LIMIT).write_text("{")
-    assert typed("budget")[0] == ExitCode.STORAGE
+    assert typed("log", "--budget")[0] == ExitCode.STORAGE

@@ -22,6 +22,7 @@ from fedplcc.comparison.report.writing import csv_tables
 from fedplcc.comparison.round_values import balanced, classes_by_round
 from fedplcc.runs.artifacts import EVALUATIONS, METRICS
 from fedplcc.shared.scoring.scores import balanced_accuracy
+from tests.support import of_kind, present
 from tests.support.records.comparisons import a_result, findings_of, write_comparison
 
 
@@ -85,10 +86,8 @@ def scored_cell(tmp_path: Path) -> Cell:
 
 def test_a_comparison_is_of_the_runs_score_and_keeps_the_accuracy_beside_it(tmp_path: Path) -> None:
     cell = scored_cell(tmp_path)
-    result = read_cell(cell)
-    assert isinstance(result, CellResult)
-    best = outcome(result.rounds, "best")
-    assert best is not None
+    result = of_kind(CellResult, read_cell(cell))
+    best = present(outcome(result.rounds, "best"))
     assert best.rounds == (3,)
     assert best.accuracy["mnist"] == pytest.approx((5 / 9 + 1) / 2)
     assert over_seeds([result], "last", "global/accuracy")["mean"].mean == 0.6
@@ -113,12 +112,10 @@ def test_rounds_of_one_run_are_never_compared_by_two_scores(tmp_path: Path) -> N
     lines = [json.loads(line) for line in (cell.folder / METRICS).read_text().splitlines()]
     del lines[1]["balanced_accuracy"]
     (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    result = read_cell(cell)
-    assert isinstance(result, CellResult)
+    result = of_kind(CellResult, read_cell(cell))
     assert [current.values["global"]["mnist"] for current in result.rounds] == pytest.approx([5 / 18, 0.5, 7 / 9])
     (cell.folder / EVALUATIONS).unlink()
-    result = read_cell(cell)
-    assert isinstance(result, CellResult)
+    result = of_kind(CellResult, read_cell(cell))
     assert [current.values["global"]["mnist"] for current in result.rounds] == [0.5, 0.9, 0.6]
 
 
@@ -132,8 +129,6 @@ def test_clients_own_models_are_scored_alike_where_only_the_last_rounds_have_the
     reports[-1]["counts"].append({"set_name": "test", "model": "local", "correct": [8, 0], "total": [9, 1]})
     (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     (cell.folder / EVALUATIONS).write_text("".join(f"{json.dumps(each)}\n" for each in reports))
-    result = read_cell(cell)
-    assert isinstance(result, CellResult)
-    own = outcome(result.rounds, "last", "local")
-    assert own is not None
+    result = of_kind(CellResult, read_cell(cell))
+    own = present(outcome(result.rounds, "last", "local"))
     assert own.accuracy["mnist"] == pytest.approx(4 / 9)

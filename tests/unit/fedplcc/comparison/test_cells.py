@@ -1,23 +1,17 @@
-"""States of a cell's folder or archive: whole, begun, damaged or of another configuration, each in one sentence."""
+"""States of a cell's folder: whole, begun, damaged or of another configuration, each in one sentence."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.comparison.archive import KEPT, pack
-from fedplcc.comparison.reading import CellResult, MissingCell, read_cell, strays
+from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
 from fedplcc.comparison.report.writing import csv_tables
 from fedplcc.runs.run_folder import claimed_folder
-from tests.support import ROOT
+from tests.support import of_kind
 from tests.support.records.comparisons import (
-    COMPARISON,
     ROUNDS,
     RUN,
     cells_of,
@@ -51,8 +45,7 @@ def test_what_is_kept_of_a_cell_may_be_as_little_as_its_metrics(path: Path, tmp_
     write_cell(cell, ROUNDS)
     for name in ("evaluations.jsonl", "timings.jsonl", "federation.json"):
         (cell.folder / name).unlink()
-    found = read_cell(cell)
-    assert isinstance(found, CellResult)
+    found = of_kind(CellResult, read_cell(cell))
     assert len(found.rounds) == 3
 
 
@@ -91,8 +84,7 @@ def test_a_cell_whose_files_are_broken_is_missing_and_says_which_and_what_to_do(
     write_cell(cell, ROUNDS)
     assert isinstance(read_cell(cell), CellResult)
     (cell.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert found.reason.startswith(f"{cell.folder}: {sentence}")
     assert not found.can_be_trained
 
@@ -102,13 +94,11 @@ def test_a_file_that_cannot_be_read_is_named(path: Path, tmp_path: Path) -> None
     write_cell(cell, ROUNDS)
     (cell.folder / "metrics.jsonl").unlink()
     (cell.folder / "metrics.jsonl").mkdir()
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert f"{cell.folder}: cannot read metrics.jsonl (Is a directory); restore the file" in found.reason
     (cell.folder / "federation.json").unlink()
     (cell.folder / "federation.json").mkdir()
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert found.reason == f"{cell.folder}: cannot read federation.json (Is a directory); see that it can be read"
 
 
@@ -118,14 +108,12 @@ def test_a_cell_without_federation_json_is_known_by_its_hash(path: Path, tmp_pat
     (cell.folder / "federation.json").unlink()
     other.folder.parent.mkdir(parents=True)
     cell.folder.rename(other.folder)
-    found = read_cell(other)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(other))
     assert (
         "holds a run of another configuration than the file has now (by the config_hash in run.json);" in found.reason
     )
     (other.folder / "run.json").write_text('{"total_rounds": 3}')
-    found = read_cell(other)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(other))
     assert "run.json does not say 'config_hash'" in found.reason
 
 
@@ -134,8 +122,7 @@ def test_the_files_of_a_cell_must_be_of_one_run(path: Path, tmp_path: Path) -> N
     write_cell(cell, ROUNDS)
     write_cell(other, ROUNDS)
     (cell.folder / "run.json").write_bytes((other.folder / "run.json").read_bytes())
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert "(by the config_hash in run.json)" in found.reason
 
 
@@ -145,8 +132,7 @@ def test_a_cell_of_fewer_rounds_than_the_file_asks_for_now_is_of_another_configu
     fill(path, tmp_path / "out")
     longer = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 4"))
     for cell in cells_of(longer, tmp_path / "out"):
-        found = read_cell(cell)
-        assert isinstance(found, MissingCell)
+        found = of_kind(MissingCell, read_cell(cell))
         assert "holds a run of another configuration than the file has now (run.rounds);" in found.reason
 
 
@@ -166,8 +152,7 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
     (cell.folder / "state").mkdir()
     for content in (metrics.read_text(), "{"):
         metrics.write_text(content)
-        found = read_cell(cell)
-        assert isinstance(found, MissingCell)
+        found = of_kind(MissingCell, read_cell(cell))
         assert found.reason == "begun and not finished; the same command goes on with it"
         assert found.can_be_trained, "training writes its files anew"
 
@@ -176,113 +161,8 @@ def test_a_cell_of_another_configuration_of_which_nothing_is_trained_can_be_trai
     cell, other = cells_of(path, tmp_path / "out")[:2]
     with claimed_folder(cell.folder, other.federation) as folder:
         folder.prepare()
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert (found.reason, found.can_be_trained) == ("not trained yet", True)
     (folder.aggregator_state / "model").write_bytes(b"")
-    found = read_cell(cell)
-    assert isinstance(found, MissingCell)
+    found = of_kind(MissingCell, read_cell(cell))
     assert not found.can_be_trained
-
-
-def test_archived_cells_are_read_byte_for_byte_and_not_trained_again(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    folders = csv_tables(findings_of(path, cells_of(path, out)))
-    assert pack(out, "digits") == 9
-    archived = (out / "digits.zip").read_bytes()
-    shutil.rmtree(out / "digits")
-    assert csv_tables(findings_of(path, cells_of(path, out))) == folders
-    code, printed, said = compare("--config", path, "--out", out)
-    assert (code, said) == (ExitCode.OK, "")
-    assert "0 of 9 cells are to be trained" in printed
-    assert not (out / "digits").exists()
-    assert pack(out, "digits") == 9, "what it holds already stays"
-    assert (out / "digits.zip").read_bytes() == archived, "equal files give equal archives"
-
-
-def test_an_archive_holds_finished_cells_alone_and_a_folder_is_read_before_it(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    cell, unfinished = cells_of(path, out)[:2]
-    write_cell(cell, ROUNDS)
-    (cell.folder / "model.safetensors").write_bytes(b"large")
-    write_cell(unfinished, ROUNDS)
-    (unfinished.folder / "state").mkdir()
-    assert pack(out, "digits") == 1
-    with zipfile.ZipFile(out / "digits.zip") as archive:
-        assert sorted(archive.namelist()) == sorted(f"average/seed-0/{name}" for name in KEPT)
-    write_cell(cell, [*ROUNDS[:2], {"mnist": 0.9, "svhn": 0.9}])
-    found = read_cell(cell)
-    assert isinstance(found, CellResult)
-    assert found.rounds[-1].accuracy["global"]["mnist"] == 0.9
-
-
-def test_an_archive_that_is_damaged_or_of_another_configuration_is_named(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    pack(out, "digits")
-    shutil.rmtree(out / "digits")
-    longer = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 4"))
-    found = read_cell(cells_of(longer, out)[0])
-    assert isinstance(found, MissingCell)
-    assert found.reason.startswith(f"{out}/digits.zip/average/seed-0 holds a run of another configuration")
-    assert not found.can_be_trained
-    (out / "digits.zip").write_bytes(b"PK")
-    found = read_cell(cells_of(longer, out)[0])
-    assert isinstance(found, MissingCell)
-    assert found.reason == f"{out}/digits.zip: cannot be read (File is not a zip file); restore the file"
-
-
-def test_runs_in_an_archive_that_the_file_has_no_row_for_are_named(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    pack(out, "digits")
-    shutil.rmtree(out / "digits")
-    path.write_text(COMPARISON.replace("[rows.all]", "[rows.every]"))
-    assert strays(out, cells_of(path, out)) == [f"digits/all/seed-{seed}" for seed in (0, 1, 2)]
-
-
-@pytest.mark.parametrize("name", ["federation.json", "run.json", "metrics.jsonl", "timings.jsonl"])
-def test_a_damaged_file_of_an_archive_is_named(name: str, path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    pack(out, "digits")
-    shutil.rmtree(out / "digits")
-    archive = out / "digits.zip"
-    with zipfile.ZipFile(archive) as opened:
-        entry = opened.getinfo(f"average/seed-0/{name}")
-    content = bytearray(archive.read_bytes())
-    content[entry.header_offset + 30 + len(entry.filename)] ^= 0xFF  # the first byte behind the entry's header
-    archive.write_bytes(content)
-    found = read_cell(cells_of(path, out)[0])
-    assert isinstance(found, MissingCell)
-    assert found.reason.startswith(f"{archive}/average/seed-0: {name} is damaged (")
-
-
-def packed(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedplcc.comparison.archive", str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-
-
-def test_the_archives_of_a_comparison_are_written_by_a_command(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    (out / "pictures").mkdir()
-    done = packed(out)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}/digits.zip: 9 cells\n", "")
-    assert [found.name for found in out.glob("*.zip")] == ["digits.zip"], "a folder without cells has no archive"
-    (out / "digits.zip").write_bytes(b"PK")
-    done = packed(out)
-    damaged = f"{out}/digits.zip is damaged (File is not a zip file); remove it, or put an undamaged copy there"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fedplcc: {damaged}\n")
-    assert (out / "digits.zip").read_bytes() == b"PK"
-
-
-def test_a_folder_without_cells_cannot_be_archived(tmp_path: Path) -> None:
-    (tmp_path / "digits").mkdir()
-    done = packed(tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"fedplcc: {tmp_path} has no finished cell")
-    done = packed(tmp_path / "nowhere")
-    assert done.returncode == 2
-    assert done.stderr.endswith(f"error: {tmp_path}/nowhere is no folder\n")

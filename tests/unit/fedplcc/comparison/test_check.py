@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from fedplcc.comparison.check import check, is_comparison
+from fedplcc.command.files.config import kind_of
+from fedplcc.comparison.check import check
 from tests.support import ROOT
 from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_comparison
 
@@ -24,18 +25,21 @@ def called(*words: object) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (COMPARISON, True),
-        (RUN, False),
-        ("[compare]\n", True),
-        ("[dataset.x]\n[row.y]\n", True),
-        ("[clints.x]\n[runs]\n", False),
-        ("", False),
-        ("[nothing]\n", False),
-        ("[run]\n[rows.a]\n[data]\n", False),
+        (COMPARISON, "comparison"),
+        (RUN, "run"),
+        ("[compare]\n", "comparison"),
+        ("[dataset.x]\n[row.y]\n", "comparison"),
+        ("[clints.x]\n[runs]\n", "run"),
+        ("", "run"),
+        ("[nothing]\n", "run"),
+        ("[run]\n[rows.a]\n[data]\n", "run"),
+        ("runs.most_round = 2\n", "policy"),
+        ("privacy.epsilon = 3.0\n", "policy"),
+        ('approve = "each"\n[run]\n[data]\n', "run"),
     ],
 )
-def test_a_file_is_taken_for_the_kind_that_most_of_its_tables_are_of(text: str, expected: bool) -> None:
-    assert is_comparison(tomllib.loads(text)) is expected
+def test_a_file_is_taken_for_the_kind_that_most_of_its_tables_are_of(text: str, expected: str) -> None:
+    assert kind_of(tomllib.loads(text)) == expected
 
 
 def test_every_comparison_of_the_repository_is_right() -> None:
@@ -52,7 +56,7 @@ def test_every_comparison_of_the_repository_is_right() -> None:
     files = [ROOT / f"{name}.toml" for name in names]
     for file in files:
         document = tomllib.loads(file.read_text())
-        assert is_comparison(document)
+        assert kind_of(document) == "comparison"
         checked = check(document, file)
         assert (checked.problems, bool(checked.cells)) == ((), True)
 

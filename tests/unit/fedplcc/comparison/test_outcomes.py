@@ -14,6 +14,7 @@ from fedplcc.comparison.report.document import markdown
 from fedplcc.comparison.report.parts import report as report_of
 from fedplcc.comparison.round_values import RoundValues
 from fedplcc.runs.artifacts import EVALUATIONS, METRICS
+from tests.support import of_kind, present
 from tests.support.records.comparisons import RUN, a_result, cells_of, findings_of, write_cell, write_comparison
 
 DOMAINS = ("mnist", "svhn")
@@ -41,8 +42,7 @@ def test_every_view_is_what_numpy_makes_of_the_rounds(seed: int) -> None:
     }
     assert outcome(rounds, "validated") is None, "there are no validation images"
     for view in (view for view in VIEWS if view in expected):
-        found = outcome(rounds, view)
-        assert found is not None
+        found = present(outcome(rounds, view))
         by_domain = [found.accuracy[domain] for domain in DOMAINS]
         np.testing.assert_allclose(by_domain, expected[view], rtol=1e-12)  # type: ignore[arg-type]
         assert found.accuracy["mean"] == pytest.approx(expected[view].mean(), rel=1e-12)
@@ -51,8 +51,7 @@ def test_every_view_is_what_numpy_makes_of_the_rounds(seed: int) -> None:
 
 
 def test_of_equal_rounds_the_first_is_the_best() -> None:
-    found = outcome([a_round(1, a=0.5), a_round(2, a=0.75), a_round(3, a=0.75)], "best")
-    assert found is not None
+    found = present(outcome([a_round(1, a=0.5), a_round(2, a=0.75), a_round(3, a=0.75)], "best"))
     assert found.rounds == (2,)
 
 
@@ -67,12 +66,10 @@ def test_the_best_round_by_validation_is_chosen_without_a_look_at_the_test_image
         validated_round(2, on_validation=0.8, a=0.5, b=0.25),
         validated_round(3, on_validation=0.8, a=1.0, b=1.0),
     ]
-    found = outcome(rounds, "validated")
-    assert found is not None
+    found = present(outcome(rounds, "validated"))
     assert found.rounds == (2,), "of equal ones the first"
     assert found.accuracy == {"a": 0.5, "b": 0.25, "mean": 0.375, "worst": 0.25}
-    best = outcome(rounds, "best")
-    assert best is not None
+    best = present(outcome(rounds, "best"))
     assert best.rounds == (3,)
     assert outcome(rounds, "validated", "local") is None, (
         "validation images say nothing of a model that did not see them"
@@ -94,12 +91,10 @@ def test_a_round_that_was_not_evaluated_is_read_and_in_no_view(tmp_path: Path) -
     lines = [json.loads(line) for line in (cell.folder / METRICS).read_text().splitlines()]
     lines[1]["accuracy"] = None
     (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    result = read_cell(cell)
-    assert isinstance(result, CellResult)
+    result = of_kind(CellResult, read_cell(cell))
     assert [current.accuracy for current in result.rounds][1] == {}
     assert list(curve([result], "mean")) == [1, 3]
-    best = outcome(result.rounds, "best")
-    assert best is not None
+    best = present(outcome(result.rounds, "best"))
     assert (best.rounds, best.accuracy["mean"]) == ((3,), 0.5)
 
 
@@ -113,8 +108,7 @@ def test_accuracies_under_an_attack_are_read_as_of_a_model_of_their_own(tmp_path
     local = {"set_name": "test/fgsm", "model": "local", "correct": [1, 0], "total": [2, 2]}
     report = {"round": 3, "client_id": "mnist", "domain": "mnist", "counts": [local]}
     (cell.folder / EVALUATIONS).write_text(json.dumps(report) + "\n")
-    result = read_cell(cell)
-    assert isinstance(result, CellResult)
+    result = of_kind(CellResult, read_cell(cell))
     assert over_seeds([result], "last", "global/fgsm")["mean"].mean == 0.5
     assert over_seeds([result], "last", "local/fgsm")["mnist"].mean == 0.25, "of the reports"
     assert over_seeds([result], "last")["mean"].mean == 1.0
@@ -125,8 +119,7 @@ def test_accuracies_under_an_attack_are_read_as_of_a_model_of_their_own(tmp_path
 
 
 def test_a_short_run_is_seen_by_all_its_rounds() -> None:
-    found = outcome([a_round(1, a=0.5), a_round(2, a=1.0)], "last5")
-    assert found is not None
+    found = present(outcome([a_round(1, a=0.5), a_round(2, a=1.0)], "last5"))
     assert (found.rounds, found.accuracy["a"]) == ((1, 2), 0.75)
 
 
@@ -147,16 +140,14 @@ def test_a_model_that_was_never_evaluated_has_no_outcome() -> None:
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_the_spread_is_numpys_mean_and_sample_standard_deviation(count: int) -> None:
     values = np.random.default_rng(count).random(count)
-    found = spread(list(map(float, values)))
-    assert found is not None
+    found = present(spread(list(map(float, values))))
     assert found.mean == pytest.approx(values.mean())
     assert found.std == pytest.approx(values.std(ddof=1))
     assert found.count == count
 
 
 def test_one_value_has_no_deviation_and_none_no_mean() -> None:
-    one = spread([0.5])
-    assert one is not None
+    one = present(spread([0.5]))
     assert (one.mean, one.std, one.count) == (0.5, None, 1)
     assert spread([]) is None
 
@@ -171,8 +162,7 @@ def rows(tmp_path: Path) -> dict[str, list[CellResult]]:
             continue
         above = 0.1 * (1 + cell.seed) if cell.row == "prototypes" else 0.0
         write_cell(cell, [{"mnist": 0.25, "svhn": 0.25}] * 2 + [{"mnist": 0.5 + above, "svhn": 0.25 + above}])
-        result = read_cell(cell)
-        assert isinstance(result, CellResult)
+        result = of_kind(CellResult, read_cell(cell))
         found[cell.row].append(result)
     return found
 

@@ -12,6 +12,7 @@ from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
 from fedplcc.comparison.report.document import markdown
 from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.report.writing import csv_tables, summary
+from tests.support import of_kind
 from tests.support.records.comparisons import (
     ROUNDS,
     RUN,
@@ -76,8 +77,7 @@ def test_validation_images_of_some_clients_alone_choose_no_round(tmp_path: Path)
         if line["domain"] == "mnist":
             line["counts"] += [{"set_name": "validation", "model": "global", "correct": [1, 2], "total": [4, 4]}]
     reports.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    found = read_cell(cell)
-    assert isinstance(found, CellResult)
+    found = of_kind(CellResult, read_cell(cell))
     assert not any("global/validation" in each.accuracy for each in found.rounds)
 
 
@@ -110,8 +110,7 @@ def test_validation_images_of_every_model_are_read_from_its_reports(tmp_path: Pa
     for line in lines:
         line["counts"] += [{"set_name": "validation", "model": "local", "correct": [1, 2], "total": [4, 4]}]
     reports.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    found = read_cell(cell)
-    assert isinstance(found, CellResult)
+    found = of_kind(CellResult, read_cell(cell))
     last = found.rounds[-1]
     assert last.accuracy["global/validation"] == ON_VALIDATION[-1]
     assert last.accuracy["local/validation"] == {"mnist": 3 / 8, "svhn": 3 / 8}

@@ -15,6 +15,7 @@ from fedplcc.shared.config.run import read_document
 from fedplcc.shared.errors import InvalidConfig, WeightsMissing
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.weights.store import Backbone, Source, WeightsStore
+from tests.support import present
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated, write_config
 from tests.support.later import later
@@ -62,10 +63,8 @@ def test_a_run_of_weights_that_this_host_lacks_is_refused_with_the_command(tmp_p
 def test_a_clients_own_kind_of_model_gets_its_digest_too(tmp_path: Path, kept: Backbone) -> None:
     values = {**tiny_federation.document(tmp_path, "fedproto"), "method": {"share_model": False}}
     values["clients"]["left"]["model"] = {"name": "timm:test_resnet", "weights": "net"}
-    federation = judge(values).federation
-    assert federation is not None
-    model = federation.clients["left"].model
-    assert model is not None
+    federation = present(judge(values).federation)
+    model = present(federation.clients["left"].model)
     assert model.weights_sha256 == kept.sha256
 
 

@@ -33,6 +33,7 @@ from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, Payload, Run, RunStatus, Update
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import Staged
+from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.memory_folder import memory_folder
@@ -50,8 +51,7 @@ def left() -> Iterator[tuple[Path, Run, Run]]:
     with memory_folder() as name, Kept.small(Path(name)) as federation:
         federation.join()
         initial = to_bytes(NumpyClient("ann", size=3).first_model(7))
-        receiver = federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine")
-        assert receiver is not None
+        receiver = present(federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine"))
         receiver.write(initial)
         receiver.finish()
         receiver.close()
@@ -323,8 +323,7 @@ def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path,
 def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[Path, Run, Run]) -> None:
     other = model_of(state, left[1], 4).name
     with closing(SqlStore.in_folder(state)) as store:
-        run = store.find_run(left[1].run_id)
-        assert run is not None
+        run = present(store.find_run(left[1].run_id))
         assert run.current_round is not None
         assert run.current_round.model is not None
         recorded = replace(run.current_round, model=replace(run.current_round.model, sha256=other))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedplcc.terminal.stage_lines import StageMatrix, place_names
+from tests.support import present
 
 
 def a_line(number: int, stage: int, row: list[float | None] | None) -> dict[str, Any]:
@@ -28,8 +29,7 @@ LINES = [
 
 
 def test_the_last_evaluated_round_of_each_stage_is_a_row() -> None:
-    matrix = StageMatrix.of(LINES)
-    assert matrix is not None
+    matrix = present(StageMatrix.of(LINES))
     assert matrix.rows == [[0.9], [0.7, 0.8], [0.6, 0.75, 0.85]]
     assert list(matrix.lines()) == [
         "pass 1; percent of the test images of each stage, after the last round of each",
@@ -46,8 +46,7 @@ def test_the_last_evaluated_round_of_each_stage_is_a_row() -> None:
 
 
 def test_only_the_last_pass_counts_and_the_first_stage_forgets_nothing() -> None:
-    matrix = StageMatrix.of([*LINES, {**a_line(6, 1, [0.8, 0.7, 0.6]), "pass": 2}])
-    assert matrix is not None
+    matrix = present(StageMatrix.of([*LINES, {**a_line(6, 1, [0.8, 0.7, 0.6]), "pass": 2}]))
     assert (matrix.pass_number, matrix.rows) == (2, [[0.8]])
     assert "forgetting: not before the second stage" in list(matrix.lines())
 

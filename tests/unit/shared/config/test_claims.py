@@ -16,6 +16,7 @@ from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods.parts.private_sums import SUMS, PrivateSums
 from fedplcc.shared.privacy.guarantee import noise_for
 from fedplcc.shared.types import GLOBAL_MODEL
+from tests.support import present
 from tests.support.records.method_settings import SETTINGS, public_of
 
 CLAIMS = ("none", "prototypes", "site")
@@ -155,8 +156,7 @@ def test_with_noise_a_client_sends_sums_alone_and_scores_the_head_that_it_receiv
     assert not method.shares_model(hyper)
     assert not method.keeps_client_state
     assert method.phases(hyper) == ()
-    part = method.part(PrivateSums)
-    assert part is not None
+    part = present(method.part(PrivateSums))
     assert (part.clip, part.noise) == (0.1, noise_for(1.0, 1e-5, 1))
     assert parse_run_config(sums("none")).algorithm.has_global_model(hyper)
 
@@ -164,8 +164,7 @@ def test_with_noise_a_client_sends_sums_alone_and_scores_the_head_that_it_receiv
 def test_releases_of_a_run_share_its_epsilon() -> None:
     noises = []
     for every in (None, 3, 1):  # one release of the four rounds, two, four
-        release = parse_run_config(sums("site", release_every=every)).release
-        assert release is not None
+        release = present(parse_run_config(sums("site", release_every=every)).release)
         noises.append(release.noise)
     np.testing.assert_allclose(noises, noises[0] * np.sqrt([1, 2, 4]))
     rounds = parse_run_config(sums("site", release_every=3)).privacy

@@ -14,6 +14,7 @@ from fedplcc.shared.config.settings import (
     visible_cuda_devices,
 )
 from fedplcc.shared.errors import InvalidConfig
+from tests.support import present
 
 TRAINER = {"client": "mnist", "data": "digits:mnist"}
 
@@ -190,18 +191,14 @@ def test_a_trainer_has_its_own_kind_of_model_if_its_owner_names_one() -> None:
     )
     assert named.own_model is not None
     assert (named.own_model.kind, named.own_model.options) == ("resnet18 cifar3x3", {})
-    grouped = load(TrainerSettings, {**TRAINER, "model": "resnet10", "norm": "group"}).own_model
-    assert grouped is not None
+    grouped = present(load(TrainerSettings, {**TRAINER, "model": "resnet10", "norm": "group"}).own_model)
     assert grouped.kind == "resnet10-groupnorm imagenet5x5"
-    first = load(TrainerSettings, {**TRAINER, "model": "resnet10"}).own_model
-    assert first is not None
+    first = present(load(TrainerSettings, {**TRAINER, "model": "resnet10"}).own_model)
     assert first.kind == "resnet10 imagenet5x5"
     options = {**TRAINER, "model": "timm:vit_tiny", "model_options": '{"hidden_dim": 64}'}
-    found = load(TrainerSettings, options).own_model
-    assert found is not None
+    found = present(load(TrainerSettings, options).own_model)
     assert found.options["hidden_dim"] == 64
-    begun = load(TrainerSettings, {**options, "model_weights": f"net@{'0' * 64}"}).own_model
-    assert begun is not None
+    begun = present(load(TrainerSettings, {**options, "model_weights": f"net@{'0' * 64}"}).own_model)
     assert (begun.weights, begun.weights_sha256) == ("net", "0" * 64)
 
 

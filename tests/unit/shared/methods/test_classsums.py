@@ -34,6 +34,7 @@ from fedplcc.shared.methods.heads.classsums import (
 from fedplcc.shared.methods.heads.own_share import best_row
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound
 from fedplcc.shared.tensors import to_bytes
+from tests.support import present
 
 NUM_CLASSES, DIM = 3, 6
 HEAD = {"weight": np.zeros((NUM_CLASSES, DIM), np.float32), "bias": np.zeros(NUM_CLASSES, np.float32)}
@@ -198,8 +199,7 @@ def test_the_second_round_takes_the_shrinkage_that_scores_best_in_all(head: str,
     assert second.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(chosen)]
     given = Config.model_validate({"head": head, "balanced": balanced, "shrinkage": chosen})
     assert second.head is not None
-    expected = stepped(uploaded(given, 0, 1, 2), given).head
-    assert expected is not None
+    expected = present(stepped(uploaded(given, 0, 1, 2), given).head)
     assert to_bytes(second.head) == to_bytes(expected)
 
 
@@ -296,8 +296,7 @@ def test_the_model_of_a_clients_images_alone_knows_nothing_of_the_others(config:
         run = Run(config)
         run.round(0, *others)
         run.round(0, *others)
-        found = METHOD.alone_model(HEAD, run.states[0], config)
-        assert found is not None
+        found = present(METHOD.alone_model(HEAD, run.states[0], config))
         alone.append(to_bytes(found))
     assert alone[0] == alone[1]
     if config.is_chosen:
@@ -406,8 +405,7 @@ def test_what_cannot_be_is_refused_with_its_reason(
     run.round(0, 1)
     run.round(0, 1)
     assert upload_fault(run.uploads[0], [9, 5, 7], config) is None
-    fault = upload_fault(changed(run.uploads[0], group, name, place, value), [9, 5, 7], config)
-    assert fault is not None
+    fault = present(upload_fault(changed(run.uploads[0], group, name, place, value), [9, 5, 7], config))
     assert said in fault
 
 
@@ -415,8 +413,7 @@ def test_sums_of_a_class_without_samples_are_refused() -> None:
     for config in HEADS:
         groups = METHOD.before_training(a_client(0, counts=(4, 0, 5)), config)
         assert upload_fault(groups, [4, 0, 5], config) is None
-        fault = upload_fault(changed(groups, SUMS, "sums", (1, 0), 1), [4, 0, 5], config)
-        assert fault is not None
+        fault = present(upload_fault(changed(groups, SUMS, "sums", (1, 0), 1), [4, 0, 5], config))
         assert "no samples of" in fault
 
 
@@ -432,8 +429,7 @@ def test_features_that_are_too_large_for_exact_sums_are_refused_with_the_remedy(
             features_ND=before.features_ND * np.float32(1e30), labels_N=before.labels_N, num_classes=3, head=HEAD,
             received={},
         )  # fmt: skip
-        fault = upload_fault(METHOD.before_training(large, config), [9, 5, 7], config)
-        assert fault is not None
+        fault = present(upload_fault(METHOD.before_training(large, config), [9, 5, 7], config))
         assert "normalise" in fault
 
 

@@ -106,19 +106,6 @@ class TestPublicImages:
         np.testing.assert_array_equal(found["logits"], logits)
         np.testing.assert_allclose(found[SIMILARITIES], similarities(features), rtol=1e-12)
 
-    def test_a_term_with_coefficient_0_is_left_out(self) -> None:
-        features, logits = np.abs(RNG.normal(size=(6, 5))), RNG.normal(size=(6, 4))
-        situation = Situation(
-            labels_B=np.zeros(6, np.int64),
-            num_classes=4,
-            kept={"logits": logits, "similarities": similarities(features)},
-        )
-        for config, names in ((Config(corr=0.0), ["isd"]), (Config(isd=0.0), ["corr"])):
-            assert (
-                list(values(as_loss(fcclplus.public_loss), config, {FEATURES: features, LOGITS: logits}, situation))
-                == names
-            )
-
 
 class TestServer:
     @staticmethod

@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
+from fedplcc.method_contract.client_losses import Situation, a_point, gradients, values
 from fedplcc.shared.methods.parts.part import ClientEnd
 from fedplcc.shared.methods.prototypical import fpl
 from fedplcc.shared.methods.prototypical.fedccl import (
     METHOD,
     Config,
     client_loss,
-    client_report,
     local_model,
     next_client_state,
     server_prototypes,
@@ -118,24 +117,9 @@ class TestValues:
             assert np.isfinite(value)
             assert np.isfinite(slopes["features"]).all()
 
-    @pytest.mark.parametrize(
-        ("lambda1", "lambda2", "names"),
-        [(0, 0, ["ce"]), (1, 0, ["ce", "local"]), (0, 1, ["ce", "global"]), (1, 1, ["ce", "local", "global"])],
-    )
-    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
-        config = Config(lambda1=lambda1, lambda2=lambda2)
-        assert list(values(client_loss, config, a_point([(1, 0)], 3), of([0]))) == names
-
     def test_the_defaults_are_the_papers(self) -> None:
         config = Config()
         assert (config.tau, config.lambda1, config.lambda2, config.max_pool_per_class) == (0.07, 1, 1, None)
-
-
-class TestGradient:
-    @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed: int) -> None:
-        features, labels, signals = a_batch(seed)
-        assert_torch_agrees_with_numpy(client_loss, Config(tau=0.3), a_point(features, 4), of(labels, signals, 4))
 
 
 class TestServer:
@@ -172,12 +156,6 @@ class TestServer:
         cut = server_prototypes(self.CLIENTS, 3, Config(max_pool_per_class=1))
         assert cut.group_ids.tolist() == [0, 0, -1, -1]
         assert cut.vectors[2:].tobytes() == whole.vectors[4:].tobytes()
-
-    def test_what_a_client_sends_are_its_clusters_with_their_counts(self) -> None:
-        features = np.array([[2, 0], [4, 0.1], [0, 6], [0.1, 2]], np.float32)
-        report = client_report(features, np.zeros(4, np.int64), 1, Config())
-        np.testing.assert_allclose(report.prototypes.vectors, [[3, 0.05], [0.05, 4]], rtol=1e-6)
-        assert report.prototypes.weights.tolist() == [2, 2]
 
 
 def test_a_client_keeps_the_model_that_it_trained_and_evaluates_it() -> None:

@@ -8,7 +8,6 @@ import pytest
 from fedplcc.method_contract.client_losses import (
     Situation,
     a_point,
-    assert_torch_agrees_with_numpy,
     gradients,
     on_numpy,
 )
@@ -43,9 +42,6 @@ class TestLoss:
 
     def test_with_an_alpha_of_zero_both_are_left_out(self) -> None:
         assert list(client_loss(*_on_numpy(a_situation(scalars={"alpha": 0.0})))) == ["ce"]
-
-    def test_torch_agrees(self) -> None:
-        assert_torch_agrees_with_numpy(client_loss, Config(), POINT, a_situation())
 
 
 def _on_numpy(situation: Situation) -> tuple[ClientStep, Config]:

@@ -67,17 +67,6 @@ class TestLoss:
         alone, beside = terms([(0.2, 1.5, 0)], [0]), terms([(0.2, 1.5, 0)] * 2, [0, 2])
         assert beside["proto"] == pytest.approx(alone["proto"] / 2, rel=1e-12)
 
-    def test_a_coefficient_of_zero_leaves_its_term_out(self) -> None:
-        assert sorted(terms([(1, 1, 1)], [3], lambda1=0.0)) == ["ce", "semantic"]
-        assert sorted(terms([(1, 1, 1)], [3], lambda2=0.0)) == ["ce", "proto"]
-        situation = Situation(labels_B=[3], num_classes=4, prototypes=None)
-        assert list(values(client_loss, Config(), a_point([(1, 1, 1)], 4), situation)) == ["ce"]
-
-    def test_torch_agrees_with_numpy(self) -> None:
-        situation = Situation(labels_B=[0, 1, 2, 3], num_classes=4, prototypes=ROWS)
-        features = np.random.default_rng(0).normal(size=(4, 3), scale=2)
-        assert_torch_agrees_with_numpy(client_loss, Config(), a_point(features, 4), situation)
-
 
 class TestMinority:
     def test_it_is_the_classes_with_the_fewest_samples_and_of_equal_ones_the_later(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, mse_loss
 
-from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
+from fedplcc.method_contract.client_losses import Situation, a_point, gradients, values
 from fedplcc.shared.methods.prototypical import fedplcc
 from fedplcc.shared.methods.prototypical.fedplvm import Config, client_loss, client_report, server_prototypes
 from fedplcc.shared.types import PrototypeSet
@@ -107,16 +107,6 @@ class TestValues:
     def test_the_defaults_are_the_codes(self) -> None:
         config = Config()
         assert (config.alpha, config.tau, config.lambda1, config.corr) == (0.25, 0.07, 100, "mean_proto")
-
-
-class TestGradient:
-    @pytest.mark.parametrize("corr", ["mean_proto", "all_protos"])
-    @pytest.mark.parametrize("seed", range(2))
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(
-        self, seed: int, corr: Literal["mean_proto", "all_protos"]
-    ) -> None:
-        features, labels, prototypes = a_batch(seed)
-        assert_torch_agrees_with_numpy(client_loss, Config(corr=corr), a_point(features, 4), of(labels, prototypes, 4))
 
 
 class TestBesideFedPlcc:

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn.functional import cross_entropy, normalize
 
 from fedplcc.method_contract.client_losses import (
     Situation,
     a_point,
-    assert_torch_agrees_with_numpy,
     gradients,
     on_numpy,
     values,
@@ -90,12 +88,6 @@ class TestValues:
             assert np.isfinite(value)
             assert np.isfinite(slopes["features"]).all()
 
-    @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-    def test_autograd_agrees_with_finite_differences(self, similarity: str) -> None:
-        features = np.random.default_rng(0).normal(size=(4, 2))
-        config = Config.model_validate({"similarity": similarity})
-        assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 4), of([0, 1, 2, 3]))
-
 
 class TestShares:
     def test_they_sum_to_1_and_the_cross_entropys_grows_to_it(self) -> None:
@@ -127,11 +119,6 @@ class TestShares:
     def test_only_a_run_with_a_length_of_its_own_may_go_on_to_more_rounds(self) -> None:
         assert Config().length_key == "anneal_rounds"
         assert Config(anneal_rounds=0).length_key is Config(anneal_rounds=5).length_key is None
-
-    @pytest.mark.parametrize("hyper", [{"anneal_rounds": -1}, {"anneal_rounds": 1.5}, {"similarity": "distance"}])
-    def test_a_value_out_of_range_is_refused(self, hyper: dict[str, Any]) -> None:
-        with pytest.raises(ValidationError):
-            Config(**hyper)
 
 
 class TestServer:

@@ -81,19 +81,6 @@ class TestValues:
 
 
 class TestGradient:
-    @pytest.mark.parametrize("seed", range(3))
-    @pytest.mark.parametrize("config", [Config(), Config(tau=0.1)])
-    def test_autograd_agrees_with_finite_differences_of_the_numpy_loss(self, seed: int, config: Config) -> None:
-        features, received, previous = np.random.default_rng(seed).normal(size=(3, 5, 4))
-        _, gradient = torch_contrast(features, received, previous, config, torch.float64)
-        step = 1e-6
-        for index in np.ndindex(features.shape):
-            moved = [features.copy(), features.copy()]
-            moved[0][index] += step
-            moved[1][index] -= step
-            up, down = (contrast_of(rows, received, previous, config) for rows in moved)
-            assert gradient[index] == pytest.approx((up - down) / (2 * step), abs=1e-8, rel=1e-5)
-
     def test_where_previous_is_received_the_value_is_log_two_and_the_gradient_zero_but_for_rounding(self) -> None:
         features, received = np.random.default_rng(0).normal(size=(2, 6, 8))
         value, gradient = torch_contrast(features, received, received, Config(), torch.float32)

@@ -7,15 +7,8 @@ import logging
 from fedplcc.shared.process import repeated_lines
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.process.repeated_lines import BETWEEN_S, MOST_KINDS, MOST_OF_A_CALLER, OTHERS, RepeatedLines
+from tests.support.clock import Clock
 from tests.support.records.captured_logs import logged
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def made(clock: Clock) -> RepeatedLines:
@@ -23,7 +16,7 @@ def made(clock: Clock) -> RepeatedLines:
 
 
 def test_a_line_comes_once_a_minute_and_then_how_many_were_left_out() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     repeated = made(clock)
     with logged() as lines:
         levels = [repeated.level(logging.WARNING, "client:ann", "Join", "NOT_A_MEMBER") for _ in range(1000)]
@@ -41,14 +34,14 @@ def test_a_line_comes_once_a_minute_and_then_how_many_were_left_out() -> None:
 
 
 def test_a_caller_has_a_few_kinds_of_lines_and_takes_none_of_anothers() -> None:
-    repeated = made(Clock())
+    repeated = made(Clock(0.0))
     levels = [repeated.level(logging.WARNING, "ann", f"method {number}", "NO") for number in range(1000)]
     assert levels.count(logging.WARNING) == MOST_OF_A_CALLER + 1
     assert repeated.level(logging.WARNING, "bob", "method 0", "NO") == logging.WARNING
 
 
 def test_memory_and_log_are_bounded_whoever_calls() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     repeated = made(clock)
     levels = [repeated.level(logging.WARNING, f"address {number}", "Join", "NO") for number in range(3 * MOST_KINDS)]
     assert levels.count(logging.WARNING) == MOST_KINDS + 1
@@ -62,7 +55,7 @@ def test_memory_and_log_are_bounded_whoever_calls() -> None:
 
 
 def test_what_is_at_debug_stays_there_and_is_not_counted() -> None:
-    repeated = made(Clock())
+    repeated = made(Clock(0.0))
     assert repeated.level(logging.DEBUG, "ann", "Heartbeat", "CANCELLED") == logging.DEBUG
     assert repeated.level(logging.INFO, "ann", "Heartbeat", "CANCELLED") == logging.INFO
     assert repeated_lines.BETWEEN_S == 60

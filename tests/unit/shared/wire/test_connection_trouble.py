@@ -20,6 +20,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.trouble.connection_trouble import ConnectionTrouble, cause_of_failure
 from fedplcc.shared.wire.trouble.ssl_pairs import load_pair
+from tests.support import present
 from tests.support.federation.certificates import Held, TestAuthority
 from tests.support.federation.processes import free_port
 
@@ -81,21 +82,18 @@ def test_nobody_at_the_address_is_no_trouble_of_tls(ann: Held) -> None:
 
 def test_an_expired_certificate_is_this_sides(authority: TestAuthority) -> None:
     held = authority.expired(Role.CLIENT, "ann")
-    found = sentence("127.0.0.1:1", held)
-    assert found is not None
+    found = present(sentence("127.0.0.1:1", held))
     assert found.startswith("this side's certificate ended at 20")
 
 
 def test_a_certificate_that_begins_later_is_a_matter_of_the_clock(authority: TestAuthority) -> None:
-    found = sentence("127.0.0.1:1", authority.not_yet_valid(Role.CLIENT, "ann"))
-    assert found is not None
+    found = present(sentence("127.0.0.1:1", authority.not_yet_valid(Role.CLIENT, "ann")))
     assert "set the clock" in found
 
 
 async def test_another_issuer_is_named(authority: TestAuthority, ann: Held) -> None:
     async with serving(TestAuthority("fabababababababa")) as address:
-        found = await cause(address, ann)
-        assert found is not None
+        found = present(await cause(address, ann))
         assert found.startswith("TLS is intercepted by CN=")
         assert f"ask for an exception for {address}" in found
 
@@ -244,7 +242,6 @@ def test_a_name_that_nobody_knows_is_said(tls: bool, ann: Held) -> None:
 
 
 def test_with_a_proxy_only_its_name_must_be_known_here() -> None:
-    found = cause_of_failure("aggregator.invalid:50051", http_proxy="proxy.invalid:3128")
-    assert found is not None
+    found = present(cause_of_failure("aggregator.invalid:50051", http_proxy="proxy.invalid:3128"))
     assert found.detail.startswith("the name proxy.invalid is not known here")
     assert cause_of_failure("aggregator.invalid:50051", http_proxy=f"127.0.0.1:{free_port()}") is None

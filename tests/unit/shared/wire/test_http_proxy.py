@@ -14,6 +14,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import open_aio_channel
 from fedplcc.shared.wire.statuses import translated
 from fedplcc.shared.wire.trouble.connection_trouble import cause_of_failure
+from tests.support import present
 from tests.support.federation.certificates import TestAuthority
 from tests.support.federation.processes import free_port
 from tests.unit.shared.wire.test_connection_trouble import serving
@@ -82,8 +83,7 @@ async def test_a_proxy_that_refuses_is_named() -> None:
     async with serving(authority) as address, proxy("403 Forbidden") as (http_proxy, _):
         with pytest.raises(errors.AggregatorUnavailable):
             await ask_time(address, authority, http_proxy)
-        found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
-        assert found is not None
+        found = present(await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy))
         assert found.detail == f"the HTTP proxy {http_proxy} opens no tunnel to {address}: 'HTTP/1.1 403 Forbidden'"
 
 
@@ -91,8 +91,7 @@ async def test_the_causes_are_found_through_the_proxy_too() -> None:
     authority = TestAuthority()
     held = authority.issue(Role.CLIENT, "ann")
     async with serving(TestAuthority("fabababababababa")) as address, proxy() as (http_proxy, _):
-        found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
-        assert found is not None
+        found = present(await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy))
         assert found.detail.startswith("TLS is intercepted by")
 
 

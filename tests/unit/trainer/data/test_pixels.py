@@ -23,6 +23,7 @@ from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pix
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, scale
 from fedplcc.trainer.data.sets.folder import read_image
 from fedplcc.trainer.data.survey import survey
+from tests.support import present
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (6, 8, 3), np.uint8)
@@ -201,8 +202,7 @@ def test_numbers_of_a_part_of_their_type_need_a_range_from_the_file_or_the_run(
     with pytest.raises(Unstated):
         read_pixels(tmp_path / "plain.tif")
     assert np.abs(grey_of(tmp_path / "plain.tif", (low, high)).reshape(-1) - exact).max() <= 2
-    found = numbers_of(tmp_path / "plain.tif")
-    assert found is not None
+    found = present(numbers_of(tmp_path / "plain.tif"))
     assert (found.min(), found.max()) == (low, high)
     if low >= 0:
         tiff(tmp_path / "tagged.tif", values, tag280=low, tag281=high)
@@ -306,8 +306,7 @@ def test_smaller_copies_and_other_sizes_in_a_tiff_are_no_frames(tmp_path: Path) 
 def test_the_window_of_a_site_is_that_of_the_named_frame(tmp_path: Path) -> None:
     frames = [Image.fromarray(np.full((4, 4), top, np.uint16)) for top in (200, 4000)]
     frames[0].save(tmp_path / "x.tif", save_all=True, append_images=frames[1:])
-    values = numbers_of(tmp_path / "x.tif", 2)
-    assert values is not None
+    values = present(numbers_of(tmp_path / "x.tif", 2))
     assert values.max() == 4000
     assert numbers_of(tmp_path / "x.tif", 1).max() == 200  # type: ignore[union-attr]
 

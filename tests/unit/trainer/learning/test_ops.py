@@ -12,6 +12,7 @@ from fedplcc.shared.methods.prototypical import fedplcc
 from fedplcc.shared.methods.step import ClientStep, Prototypes
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.ops import TorchOps, to_device
+from tests.support import present
 from tests.unit.trainer.builders import CPU
 
 OPS = TorchOps()
@@ -27,8 +28,7 @@ def doubles(*shape: int) -> torch.Tensor:
 
 
 def constants(prototypes: PrototypeSet, num_classes: int) -> Prototypes:
-    found = to_device(prototypes, num_classes, CPU)
-    assert found is not None
+    found = present(to_device(prototypes, num_classes, CPU))
     return found
 
 
@@ -194,8 +194,7 @@ def test_fedplcc_gives_the_reference_values_in_torch(label: int, phi: float, con
 
 
 def _in_double(step: ClientStep) -> ClientStep:
-    prototypes = step.prototypes
-    assert prototypes is not None
+    prototypes = present(step.prototypes)
     vectors_GD, weights_G = prototypes.vectors_GD.double(), prototypes.weights_G.double()
     return replace(step, prototypes=replace(prototypes, vectors_GD=vectors_GD, weights_G=weights_G))
 

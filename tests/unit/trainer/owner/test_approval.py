@@ -31,6 +31,7 @@ from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept
 from fedplcc.trainer.owner.approval.words import lines_of
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import Policy
+from tests.support import of_kind, present
 from tests.support.failpoints import killed_at
 
 
@@ -69,8 +70,7 @@ def approved(kept: Kept, run_id: str) -> Decision:
 
 
 def test_a_run_waits_until_its_owner_approves_it_and_a_restart_keeps_that(kept: Kept) -> None:
-    why = refused(kept, a_task())
-    assert isinstance(why, AwaitsApproval)
+    why = of_kind(AwaitsApproval, refused(kept, a_task()))
     assert (why.reason, why.detail) == (OwnersWord.AWAITED, "the owner of this site has not approved the run")
     (facts,) = deciding.waiting(kept)
     assert (facts["run_id"], facts["rounds"], facts["started_by"]) == ("run-1", 3, None)
@@ -87,8 +87,7 @@ def test_without_a_policy_and_with_always_nothing_waits_and_a_withdrawal_holds(k
     assert refused(kept, a_task(), rule="always") is None
     deciding.refuse(kept, "run-1", "no longer")
     for rule in (None, "always", "matching", "each"):
-        why = refused(kept, a_task(), rule=rule)
-        assert isinstance(why, RunWithdrawn)
+        why = of_kind(RunWithdrawn, refused(kept, a_task(), rule=rule))
         assert why.detail == "the owner of this site has withdrawn the run: no longer"
     assert refused(kept, a_task("run-2"), rule=None) is None
 
@@ -97,13 +96,11 @@ def test_another_document_or_other_code_needs_another_approval(kept: Kept, monke
     refused(kept, a_task())
     approved(kept, "run-1")
     assert refused(kept, a_task("run-2")) is not None, "of another run"
-    longer = refused(kept, a_task(rounds=4))
-    assert longer is not None
+    longer = present(refused(kept, a_task(rounds=4)))
     assert longer.detail.endswith("has not approved the run: its document changed since")
     assert refused(kept, a_task()) is None, "the approved document holds"
     monkeypatch.setattr(packages, "VERSION", "0.2.1")
-    newer = refused(kept, a_task())
-    assert newer is not None
+    newer = present(refused(kept, a_task()))
     assert newer.detail.endswith("its code changed since")
     approved(kept, "run-1")
     assert refused(kept, a_task()) is None
@@ -123,8 +120,7 @@ def test_a_matching_run_differs_in_name_and_seed_and_has_no_more_rounds(kept: Ke
 def test_a_rejected_run_stays_rejected_until_it_is_approved(kept: Kept) -> None:
     refused(kept, a_task())
     deciding.refuse(kept, "run-1", "not for this study")
-    why = refused(kept, a_task())
-    assert isinstance(why, RunRejected)
+    of_kind(RunRejected, refused(kept, a_task()))
     assert deciding.waiting(kept) == []
     assert deciding.refuse(kept, "run-1").reason == "not for this study"
     approved(kept, "run-1")
@@ -190,8 +186,7 @@ def test_changed_decisions_approve_nothing_and_a_no_that_can_be_read_stays(kept:
     path.write_text("\n".join(MEDDLING[meddling](path.read_text().splitlines())) + "\n")
     was, is_no = path.read_bytes(), meddling != "a rejection turned"
     for rule in ALL_RULES:
-        why = refused(kept, a_task("run-1"), rule)
-        assert isinstance(why, AwaitsApproval)
+        why = of_kind(AwaitsApproval, refused(kept, a_task("run-1"), rule))
         assert "was changed, damaged or removed. No approval counts" in why.detail
         assert isinstance(refused(kept, a_task("run-2"), rule), RunRejected if is_no else AwaitsApproval)
     approved(Kept(kept.folder.parent), "run-1")
@@ -345,8 +340,7 @@ def test_a_task_beyond_the_rounds_that_were_approved_is_refused(kept: Kept) -> N
     approved(kept, "run-1")
     assert refused(kept, replace(a_task(), round=3)) is None
     for rule in ("each", "matching"):
-        why = refused(kept, replace(a_task(), round=4, total_rounds=1000), rule)
-        assert isinstance(why, MalformedRequest)
+        why = of_kind(MalformedRequest, refused(kept, replace(a_task(), round=4, total_rounds=1000), rule))
         assert "round 4" in why.detail
     assert refused(kept, replace(a_task(), round=4), "always") is None, "the policy is the yes"
 
@@ -402,8 +396,7 @@ def test_versions_of_torch_and_timm_are_told_and_another_timm_needs_another_appr
     assert refused(kept, of_timm()) is None
     versions["timm"] = "1.1.0"
     assert refused(kept, a_task("run-2")) is None
-    why = refused(kept, of_timm())
-    assert why is not None
+    why = present(refused(kept, of_timm()))
     assert why.detail.endswith("its code changed since")
 
 
@@ -443,8 +436,7 @@ def test_documents_that_wait_are_bounded_together_and_one_without_room_says_so(
     monkeypatch.setattr(kept_files, "MAX_ASKED_BYTES", most)
     refused(kept, a_task("run-2"))
     refused(kept, a_task("run-3"))
-    why = refused(kept, a_task("run-4"))
-    assert isinstance(why, AwaitsApproval)
+    why = of_kind(AwaitsApproval, refused(kept, a_task("run-4")))
     assert f"{most:,} bytes are the most of all. Decide about those first: fedplcc site pending" in why.detail
     assert sum(path.stat().st_size for path in (kept.folder / "asked").iterdir()) <= most
     deciding.refuse(kept, "run-2")
@@ -472,8 +464,7 @@ def test_the_code_of_other_packages_is_part_of_what_is_approved(
     approved(kept, "run-1")
     assert refused(kept, task) is None
     (package / "sub" / "nets.py").write_text("two\n")
-    changed = refused(kept, task)
-    assert changed is not None
+    changed = present(refused(kept, task))
     assert changed.detail.endswith("its code changed since")
     (package / "sub" / "nets.py").unlink()
     (package / "sub").rmdir()

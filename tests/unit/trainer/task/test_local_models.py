@@ -46,6 +46,7 @@ from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
+from tests.support import present
 from tests.support.hosts.failing_disk import Killed
 from tests.unit.trainer.builders import (
     CPU,
@@ -112,8 +113,7 @@ def reported(aggregator: MemoryAggregator) -> Any:
 
 
 def kept_model(folder: Path) -> Mapping[str, np.ndarray]:
-    state = ClientStates(folder).state("run-1")
-    assert state is not None
+    state = present(ClientStates(folder).state("run-1"))
     return state
 
 
@@ -217,8 +217,7 @@ class TestCommittedState:
         runner.perform(task, aggregator, on_problem=problems.append)
         assert (ClientStates(tmp_path).manifest.promoted["run-1"], problems) == (kept, [])
         config = config_of(run)
-        own = config.algorithm.own_model(from_bytes(global_model()), kept_model(tmp_path), config.method)
-        assert own is not None
+        own = present(config.algorithm.own_model(from_bytes(global_model()), kept_model(tmp_path), config.method))
         assert reported(aggregator)["local"] == counts_of(own, run, data, model_name="local"), (
             "no prototypes yet, so logits name classes"
         )
@@ -362,8 +361,7 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
         return read.count(kept), hashed.count(kept)
 
     def kept() -> str:
-        state = ClientStates(folder).manifest.promoted["run-1"].state
-        assert state is not None
+        state = present(ClientStates(folder).manifest.promoted["run-1"].state)
         return state.sha256
 
     runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)

@@ -19,6 +19,7 @@ from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support import present
 from tests.support.later import later
 from tests.unit.trainer.builders import a_config, a_model, a_spec, config_of, eighteen_images
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
@@ -65,8 +66,7 @@ def trained(data: str, folder: Path, *rounds: int, model: ModelSection | None = 
 
 
 def kept_names(folder: Path) -> set[str]:
-    state = ClientStates(folder).state("run-1")
-    assert state is not None
+    state = present(ClientStates(folder).state("run-1"))
     return set(state)
 
 
@@ -165,8 +165,7 @@ class TestAnotherKindLater:
         task = a_task(aggregator, TaskKind.TRAIN, 1)
         with pytest.raises(ConnectionError):
             a_runner(data, tmp_path).perform(task, aggregator)
-        waiting = ClientStates(tmp_path).manifest.staged
-        assert waiting is not None
+        waiting = present(ClientStates(tmp_path).manifest.staged)
         a_runner(data, tmp_path, CNN5).perform(task, aggregator)
         ((_, update),) = aggregator.updates
         assert update.payload != waiting.update.payload

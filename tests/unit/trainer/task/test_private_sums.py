@@ -37,6 +37,7 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.task.withholding import TOLD_TIMINGS
 from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support import present
 from tests.support.failpoints import killed_at
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from tests.unit.trainer.task.test_runner import CLASSES, a_run
@@ -74,8 +75,7 @@ def data_of(folder: Path, seed: int, labels: list[int]) -> str:
 
 
 def private_run(consent: Consent, claim: str = "site", **privacy: Any) -> RunSpec:
-    known = consent.weights.find("tiny")
-    assert known is not None
+    known = present(consent.weights.find("tiny"))
     return a_run(
         "classsums",
         model={"name": NET, "weights": "tiny", "weights_sha256": known.sha256},
@@ -310,8 +310,7 @@ def private_means_run(**privacy: Any) -> RunSpec:
 
 def means_of(site: Site, which: int = -1) -> PrototypeSet:
     _, update = site.aggregator.updates[which]
-    blob = update.payload.prototype_set(CLASS_MEAN)
-    assert blob is not None
+    blob = present(update.payload.prototype_set(CLASS_MEAN))
     return prototypes_from_bytes(site.aggregator.stored[blob.sha256][0])
 
 

@@ -10,6 +10,7 @@ import pytest
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.types import MODEL, RunSpec
 from fedplcc.trainer.owner.consent import Consent
+from tests.support import present
 from tests.unit.trainer.task.test_private_sums import NET, Site, consent, data_of
 from tests.unit.trainer.task.test_runner import a_run
 
@@ -17,8 +18,7 @@ __all__ = ["consent"]
 
 
 def head_run(consent: Consent, method: str = "fedavg", **training: Any) -> RunSpec:
-    known = consent.weights.find("tiny")
-    assert known is not None
+    known = present(consent.weights.find("tiny"))
     model = {"name": NET, "weights": "tiny", "weights_sha256": known.sha256}
     return a_run(method, model=model, training={"train": "head", "local_steps": 9, **training})
 
@@ -32,8 +32,7 @@ def test_a_run_trains_on_its_own_copies_and_on_no_other_run_s(tmp_path: Path, co
         site.do(RunSpec(run_id=f"run-{number}", config_json=run.config_json, config_hash=run.config_hash))
         _, update = site.aggregator.updates[-1]
         assert update.num_examples == 14
-        blob = update.payload.tensor_group(MODEL)
-        assert blob is not None
+        blob = present(update.payload.tensor_group(MODEL))
         trained.append(blob.sha256)
     assert trained[:2] == trained[3:]
     assert len(set(trained)) == 3

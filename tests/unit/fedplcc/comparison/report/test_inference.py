@@ -12,6 +12,7 @@ from scipy.stats import bootstrap, permutation_test, trim_mean
 
 from fedplcc.comparison.report import inference
 from fedplcc.comparison.report.inference import by_domains, by_runs, interquartile_mean, mean, sign_flip_test
+from tests.support import present
 
 FISHER = (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)
 """Darwin's maize: cross-fertilised less self-fertilised height in eighths of an inch (Fisher 1935, table 3)."""
@@ -23,8 +24,7 @@ def table(seed: int, runs: int, domains: int) -> np.ndarray:
 
 def test_darwins_maize_has_fishers_share() -> None:
     """Fisher counts 863 of the 32,768 ways with a sum of at least 314, and as many on the other side."""
-    found = sign_flip_test(FISHER)
-    assert found is not None
+    found = present(sign_flip_test(FISHER))
     assert found.p == 2 * 863 / 32768
     assert (found.least, found.num_pairs, found.is_exact) == (2 / 32768, 15, True)
 
@@ -36,8 +36,7 @@ def test_the_test_is_scipys_exact_one(counts: list[int]) -> None:
     theirs = permutation_test(
         (differences,), lambda x, axis: np.sum(x, axis=axis), permutation_type="samples", n_resamples=np.inf
     )
-    ours = sign_flip_test(differences)
-    assert ours is not None
+    ours = present(sign_flip_test(differences))
     assert ours.p == pytest.approx(min(1.0, theirs.pvalue), abs=1e-12)
 
 
@@ -49,16 +48,14 @@ def test_sums_that_only_round_differently_are_equal() -> None:
 
 @pytest.mark.parametrize(("seeds", "least"), [(1, 1.0), (2, 0.5), (3, 0.25), (5, 0.0625), (6, 0.03125)])
 def test_few_pairs_cannot_have_a_small_share(seeds: int, least: float) -> None:
-    found = sign_flip_test([0.5 + seed for seed in range(seeds)])
-    assert found is not None
+    found = present(sign_flip_test([0.5 + seed for seed in range(seeds)]))
     assert found.p == found.least == least
     assert sign_flip_test([]) is None
 
 
 def test_many_pairs_are_flipped_at_random_near_to_the_exact_share() -> None:
     differences = np.random.default_rng(3).normal(0.3, 1.0, 22)
-    found = sign_flip_test(list(differences))
-    assert found is not None
+    found = present(sign_flip_test(list(differences)))
     assert not found.is_exact
     sums = np.array([0.0])
     for value in differences:
@@ -80,15 +77,13 @@ def test_the_interquartile_mean_is_scipys_trimmed_mean(shape: tuple[int, int]) -
 def test_few_runs_are_resampled_in_every_way(runs: int, statistic: inference.Statistic) -> None:
     scores = table(runs, runs, 4)
     every = [float(statistic(scores[list(draw)])) for draw in itertools.product(range(runs), repeat=runs)]
-    found = by_runs(scores, statistic)
-    assert found is not None
+    found = present(by_runs(scores, statistic))
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(every, (0.025, 0.975), method="inverted_cdf")))
 
 
 def test_of_three_runs_the_interval_is_their_range() -> None:
     scores = np.array([[0.1], [0.4], [0.9]])
-    found = by_runs(scores, mean)
-    assert found is not None
+    found = present(by_runs(scores, mean))
     assert (found.low, found.high) == pytest.approx((0.1, 0.9))
 
 
@@ -98,8 +93,7 @@ def test_intervals_over_runs_are_near_to_scipys(runs: int) -> None:
     theirs = bootstrap(
         (scores.mean(axis=1),), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
     ).confidence_interval
-    found = by_runs(scores, mean)
-    assert found is not None
+    found = present(by_runs(scores, mean))
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.012)
 
 
@@ -114,8 +108,7 @@ def test_stratified_intervals_are_near_to_scipys_with_a_sample_for_each_domain(s
     theirs = bootstrap(
         tuple(scores.T), of_samples, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
     ).confidence_interval
-    found = by_domains(scores, statistic)
-    assert found is not None
+    found = present(by_domains(scores, statistic))
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.012)
     assert by_domains(scores, statistic) == found, "the same at every call"
 

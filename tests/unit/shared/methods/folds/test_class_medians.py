@@ -17,6 +17,7 @@ from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.heads.class_heads import ABSENT
 from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import BeforeTraining, ServerRound
+from tests.support import present
 
 DIM, CLASSES = 4, 3
 HEAD = {"weight": np.zeros((CLASSES, DIM), np.float32), "bias": np.zeros(CLASSES, np.float32)}
@@ -63,8 +64,7 @@ def test_one_liar_of_four_changes_little_where_it_turns_the_sum(head: str) -> No
     uploads = [upload(seed, head=head) for seed in range(4)]
     sums = uploads[0][classsums.SUMS]
     lies = {**sums, "sums": (sums["sums"] * -10).astype(sums["sums"].dtype)}
-    part = classsums.METHOD.part(ServerArrays)
-    assert part is not None
+    part = present(classsums.METHOD.part(ServerArrays))
 
     def head_of(cohort: list[Mapping[str, ArrayGroup]], which: ServerArrays) -> np.ndarray:
         step = ServerRound(
@@ -82,7 +82,6 @@ def test_one_liar_of_four_changes_little_where_it_turns_the_sum(head: str) -> No
 
 
 def test_another_part_stays_as_it_is() -> None:
-    part = classsums.METHOD.part(ServerArrays)
-    assert part is not None
+    part = present(classsums.METHOD.part(ServerArrays))
     other = replace(part, step=lambda step, config: part.step(step, config))
     assert with_medians(other) is other

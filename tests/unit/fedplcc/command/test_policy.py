@@ -1,4 +1,4 @@
-"""`fedplcc site policy init` and `check`: the file to start from, and what a policy allows."""
+"""`fedplcc config init --policy` and `config check` of a policy: the file to start from, and what a policy allows."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def called(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["site", "policy", *arguments])
+    result = CliRunner().invoke(app, ["config", *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
 
 
 def test_a_written_policy_forbids_nothing_and_is_not_written_over() -> None:
-    code, _, said = called("init")
-    assert (code, "fedplcc site policy check policy.toml" in said) == (ExitCode.OK, True)
+    code, _, said = called("init", "--policy")
+    assert (code, "fedplcc config check policy.toml" in said) == (ExitCode.OK, True)
     before = Path("policy.toml").read_text()
     code, out, _ = called("check", "policy.toml", "--run", "run.toml")
     assert code == ExitCode.OK
     assert "Runs of every method, model and length may take part." in out
     assert out.endswith("run.toml: the policy lets the site take part.\n")
-    code, _, said = called("init")
+    code, _, said = called("init", "--policy")
     assert (code, Path("policy.toml").read_text()) == (ExitCode.USAGE, before)
     assert "is there already" in said
 
@@ -56,13 +56,13 @@ def test_a_run_that_does_not_pass_is_told_with_each_key_and_both_values() -> Non
     answer: dict[str, Any] = json.loads(out)
     assert (code, len(answer["forbids"])) == (ExitCode.FAILED, 2)
     assert answer["policy"]["runs"]["most_rounds"] == 2
-    assert "forbids" not in json.loads(called("check", "--json")[1])
+    assert "forbids" not in json.loads(called("check", "policy.toml", "--json")[1])
 
 
 def test_what_is_wrong_with_either_file_is_said() -> None:
     Path("policy.toml").write_text("runs.most_round = 2")
-    assert called("check")[0] == ExitCode.USAGE
-    assert "did you mean 'runs.most_rounds'?" in called("check")[2]
+    assert called("check", "policy.toml")[0] == ExitCode.USAGE
+    assert "did you mean 'runs.most_rounds'?" in called("check", "policy.toml")[2]
     Path("policy.toml").write_text("")
     Path("run.toml").write_text(RUN.replace("rounds = 3", "rounds = 0"))
     code, _, said = called("check", "--run", "run.toml")
