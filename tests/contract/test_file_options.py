@@ -23,7 +23,7 @@ def path_options(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tu
     """Every option and argument that is a path, with its command's name and its command."""
     command = command or get_command(app)
     for each in command.params:
-        if "pathlib.Path" in repr(each.type_descriptor):
+        if re.search(r"\bpathlib\.(_local\.)?Path\b", repr(each.type_descriptor)):
             yield " ".join(("fedplcc", *path, each.opts[0])), command, each
     for name in getattr(command, "commands", {}):
         _, child, _ = command.resolve_command(typer.Context(command), [name])

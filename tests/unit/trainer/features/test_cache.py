@@ -40,7 +40,8 @@ def test_the_file_and_its_journal_are_their_owners_alone(tmp_path: Path, is_olde
     before = os.umask(0o022)
     try:
         if is_older:
-            sqlite3.connect(path).execute("PRAGMA journal_mode = WAL")
+            with closing(sqlite3.connect(path)) as file:
+                file.execute("PRAGMA journal_mode = WAL")
         cache = FeatureCache(path)
         with closing(cache._opened()) as reader:
             cache.keep(rows(0, 3))
