@@ -12,7 +12,7 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation
 from tests.support.screens.browsing import WAIT_MS, Tab
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 TRAIN_MS = 2 * WAIT_MS
 """Importing torch and training on a busy machine take their time."""
 

@@ -78,7 +78,7 @@ def forget_midway(link: FaultProxy, direction: Direction) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("way", ["up", pytest.param("down", marks=pytest.mark.full)])
 def test_a_transfer_into_a_black_hole_goes_on_over_a_new_connection(
     running: Federation,
     control: RunControl,
@@ -110,7 +110,7 @@ def test_a_transfer_into_a_black_hole_goes_on_over_a_new_connection(
         assert lines == federation.metrics_lines(run.run_id)
 
 
-@pytest.mark.parametrize("way", ["both", "up", "down"])
+@pytest.mark.parametrize("way", ["both", *(pytest.param(way, marks=pytest.mark.full) for way in ("up", "down"))])
 def test_a_trainer_that_waits_on_a_dead_stream_hears_of_the_next_run_within_the_bound(
     running: Federation, control: RunControl, link: FaultProxy, ann: NumpyClient, way: str
 ) -> None:
