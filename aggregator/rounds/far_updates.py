@@ -5,6 +5,7 @@ Such an update counts, as no limit of the run refuses it; the history and the ru
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,14 +65,25 @@ def far_among(norms: Mapping[str, float], number: int, of: str = MODEL) -> list[
     return sorted(far, key=lambda each: (-each.norm, each.client_id))[:MAX_NAMED]
 
 
-def relative_sizes(norms: Mapping[str, float], num_examples: Mapping[str, int]) -> dict[str, float]:
-    """Return the norms of one array of each client in units of their median: as they are or a sample, whichever is less.
+def relative_sizes(norms: Mapping[str, Sequence[float]], num_examples: Mapping[str, int]) -> dict[str, float]:
+    """Return how large one array of each client is, in units of the median: by the measure by which it is least so.
 
-    Sums grow with a client's samples, means do not; what is far by both counts is neither. Nothing where a median is 0.
+    Sums grow with a client's samples, means do not; the norm of all rows grows where few classes have all samples, and the
+    sum of their norms with the number of classes. What is far by each count is none of these. Nothing where a median is 0.
+
+    Args:
+        norms: Measures of the array.
+        num_examples: Samples of each client.
     """
-    by_sample = {name: norm / max(1, num_examples[name]) for name, norm in norms.items()}
-    whole, each = (statistics.median(of.values()) if of else 0.0 for of in (norms, by_sample))
-    return {name: min(norms[name] / whole, by_sample[name] / each) for name in norms} if whole > 0 and each > 0 else {}
+    found = dict.fromkeys(norms, math.inf)
+    for measured in zip(*norms.values(), strict=True):
+        for per in (dict.fromkeys(norms, 1), num_examples):
+            sizes = {name: size / max(1, per[name]) for name, size in zip(norms, measured, strict=True)}
+            median = statistics.median(sizes.values())
+            if median <= 0:
+                return {}
+            found = {name: min(found[name], sizes[name] / median) for name in norms}
+    return found
 
 
 def newly_far(before: Round | None, after: Round) -> list[FarUpdate]:

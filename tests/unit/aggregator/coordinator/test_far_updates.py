@@ -16,6 +16,7 @@ from fedplcc.shared.errors import UpdateNormExceeded
 from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
 from tests.support import of_kind, present
+from tests.support.federation import numpy_client
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_round, an_update
@@ -211,6 +212,22 @@ def test_whose_groups_beside_the_model_are_far_is_named_and_who_has_much_is_not(
             warning = warnings(federation, run_id)[RunWarningKind.UPDATE_FAR]
             assert f"{LIAR} in round 2 ({group}: " in warning.sentence
             assert (warning.sentence.rpartition(", ")[2], warning.keys) == ("quarantine a client that is wrong", ())
+
+
+@pytest.mark.parametrize("times", [1, 12])
+@pytest.mark.parametrize("head", ["means", "lda"])
+def test_a_site_with_one_class_of_many_is_not_far_however_large_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, times: int
+) -> None:
+    monkeypatch.setattr(numpy_client, "CLASSES", tuple(f"class-{number:03}" for number in range(150)))
+    clients = ("ann", "bob", "one-class")
+    counts = ((2,) * 150, (2,) * 150, (300 * times, *(0,) * 149))
+    with LocalFederation(tmp_path, list(map(NumpyClient, clients, clients, counts))) as federation:
+        federation.join()
+        document = {**a_document("classsums", clients), "method": {"head": head}}
+        run_id = federation.coordinator.create_run("request", document).run_id
+        federation.run_to_end(run_id)
+        assert far_events(federation, run_id) == []
 
 
 def test_prototypes_that_are_far_are_said_to_be_so() -> None:
