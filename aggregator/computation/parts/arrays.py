@@ -81,7 +81,7 @@ class _Uploads(Iterable[Mapping[str, ArrayGroup]]):
     """Groups of each update in client-id order, read anew by every part that goes through them, and measured."""
 
     def __init__(self, of: RoundInputs, declared: Mapping[str, GroupSchema]) -> None:
-        self._declared = declared
+        self._method, self._declared = of.method, declared
         self._num_examples = {update.client_id: update.num_examples for update in of.updates}
         self._files = {
             update.client_id: {name: of.stored(update.payload.tensor_group(name)) for name in sorted(declared)}
@@ -93,12 +93,13 @@ class _Uploads(Iterable[Mapping[str, ArrayGroup]]):
     def __iter__(self) -> Iterator[Mapping[str, ArrayGroup]]:
         for client_id, files in self._files.items():
             groups = {name: _group(path) for name, path in files.items()}
-            for name, group in groups.items():
-                for array, (dtype, shape) in self._declared[name].items():
-                    if dtype == "I64" and None in shape:
+            most = self._num_examples[client_id]
+            for name, group in self._method.compared(groups).items():
+                for array, numbers in group.items():
+                    is_whole = numbers.dtype.kind == "i"
+                    if is_whole and None in self._declared[name][array][1]:
                         continue  # such a list names classes
-                    numbers, most = group[array], self._num_examples[client_id]
-                    if dtype != "I64" or (numbers.size and not 0 <= numbers.min() <= numbers.max() <= most):
+                    if not is_whole or (numbers.size and not 0 <= numbers.min() <= numbers.max() <= most):
                         self._is_measured.add((name, array))
                     self._norms.setdefault((name, array), {})[client_id] = _norms(numbers)
             yield groups

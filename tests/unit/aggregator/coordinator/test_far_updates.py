@@ -180,7 +180,7 @@ class GroupLiar(NumpyClient):
     """Multiplies what its update has beside the model."""
 
     def _of_features(self, config: RunConfig, task: Task, model: bytes) -> dict[str, ArrayGroup]:
-        times = {"sums": 1000, "moment": 1000**2, "weight": 1000, "bias": 1000}
+        times = {"sums": 1000, "moment": 1000**2, "weight": 1000}
         made = super()._of_features(config, task, model)
         return {
             name: {key: array * array.dtype.type(times.get(key, 1)) for key, array in group.items()}
