@@ -14,8 +14,8 @@ from fedplcc.trainer.owner.policy import Policy, RunLimits
 
 HEAD = """\
 The policy of this site's owner, which `fedplcc trainer --policy FILE` reads when it starts. A line without # is in force.
-What is not given forbids nothing; a policy can only forbid more than the trainer's other settings do. Try a run with
-`fedplcc config check FILE --run RUN.toml`.
+What is not given forbids nothing, and allows nothing: runs.allow_code and leaves.logs allow what they name, every other key
+can only forbid more than the trainer's other settings do. Try a run with `fedplcc config check FILE --run RUN.toml`.
 """
 TABLES: Mapping[str, str] = {
     "runs": "The runs that the site takes part in.",

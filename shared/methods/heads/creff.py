@@ -122,7 +122,7 @@ def upload_fault(found: Mapping[str, ArrayGroup], class_counts: Sequence[int], c
 
 
 def alike(found: Mapping[str, ArrayGroup]) -> Mapping[str, ArrayGroup]:
-    """Return the sizes of the features that gradients are made of: those of the gradients tell how much a client has learned."""
+    """Return the sizes of the features that gradients are made of: the gradients' own tell how much a client has learned."""
     weight_CMD, bias_CM = found[GRADIENTS]["weight"], found[GRADIENTS]["bias"].astype(np.float64)
     weights_C = np.sqrt(np.einsum("cmd,cmd->c", weight_CMD, weight_CMD, dtype=np.float64))
     errors_C = np.linalg.norm(bias_CM, axis=1)

@@ -63,8 +63,8 @@ def approve(kept: Kept, run_id: str, document: str) -> Decision:
     Args:
         kept: The site's files.
         run_id: The run.
-        document: SHA-256 of the document that the owner has read: a run may ask for another one a moment later. `NO_DOCUMENT`
-            takes back the no to a run that had asked for none, which allows no more than its policy does.
+        document: SHA-256 of the document that the owner has read: a run may ask for another one a moment later.
+            `NO_DOCUMENT` takes back the no to a run that had asked for none, which allows no more than its policy does.
 
     Raises:
         InvalidConfig: No such run waits.
@@ -77,8 +77,8 @@ def approve(kept: Kept, run_id: str, document: str) -> Decision:
     digest = last.document if asked is None and last is not None else "" if asked is None else asked.document_sha256
     if not digest and document != NO_DOCUMENT:
         raise FailedPrecondition(
-            f"the no to run {run_id} was said before it asked for a document here: nothing was approved; to take the no back, "
-            f"name the document {NO_DOCUMENT!r}: it then waits or goes on as any other run"
+            f"the no to run {run_id} was said before it asked for a document here: nothing was approved; to take the no "
+            f"back, name the document {NO_DOCUMENT!r}: it then waits or goes on as any other run"
         )
     if digest and document.lower() != digest:
         raise FailedPrecondition(
