@@ -141,7 +141,7 @@ def _of_what_leaves(policy: Policy) -> Iterator[str]:
         yield f"What may leave it: {'; '.join(told)}."
     keeps_to_itself = policy.privacy.claim == "site" or policy.privacy.epsilon is not None
     if keeps_to_itself:
-        yield "Whatever the above: class counts when it joins, readings that images have a part in and details of problems stay."
+        yield "Still, class counts when it joins, readings that images have a part in and details of problems stay."
     yield LOGS[LogLevel.NONE if keeps_to_itself else policy.leaves.logs]
     if policy.leaves.scores and not policy.leaves.class_counts:
         yield "Scores tell how many test images of each class there are."
