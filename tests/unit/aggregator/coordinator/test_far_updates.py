@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, warning_of
+from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, newly_far, warning_of
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import UpdateNormExceeded
@@ -18,8 +18,8 @@ from fedplcc.shared.types import ClientProblem, Event, RoundPhase, RunStatus, Ta
 from tests.support import of_kind, present
 from tests.support.federation import numpy_client
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient, a_document
-from tests.support.records.builders import a_round, an_update
+from tests.support.federation.numpy_client import NumpyClient, a_config, a_document
+from tests.support.records.builders import a_round, a_run, an_update
 
 HONEST = ("ann", "bob", "cid")
 LIAR = "eve"
@@ -164,6 +164,22 @@ def test_what_is_far(norms: dict[str, float | None], far: list[str]) -> None:
     updates = {name: replace(an_update(name), norm=norm) for name, norm in norms.items()}
     current = replace(a_round(1), phase=RoundPhase.COLLECTING, updates=updates)
     assert [each.client_id for each in far_updates(current)] == far
+
+
+@pytest.mark.parametrize(("of_three", "far"), [(16.0, []), (1e6, ["c"])])
+def test_who_makes_more_steps_for_more_samples_is_not_far(of_three: float, far: list[str]) -> None:
+    updates = {
+        name: replace(an_update(name), norm=norm, num_examples=num_examples)
+        for name, norm, num_examples in (("a", 1.0, 20), ("b", 1.0, 20), ("c", of_three, 480))
+    }
+    run = a_run(config_json=a_config(training={"local_epochs": 1}).canonical_json)
+    collecting = replace(run, current_round=replace(a_round(1), phase=RoundPhase.COLLECTING, updates=updates))
+    closed = replace(run, current_round=replace(a_round(1), phase=RoundPhase.AGGREGATING, updates=updates))
+    assert [each.client_id for each in newly_far(collecting, closed)] == far
+    steps = a_config().canonical_json
+    assert [
+        each.client_id for each in newly_far(*(replace(each, config_json=steps) for each in (collecting, closed)))
+    ] == ["c"]
 
 
 def test_how_many_are_named_is_bounded() -> None:
