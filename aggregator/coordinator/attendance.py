@@ -70,7 +70,8 @@ class Attendance:
         client, now = session.client, changes.now
         known = self._store.find_client(client.client_id)
         record = replace(client, last_seen_at=now, problem=session.problem)
-        has_changed = not session.num_announced or known is None or replace(known, last_seen_at=now) != record
+        same = None if known is None else replace(known, last_seen_at=now, smallest_side=client.smallest_side)
+        has_changed = not session.num_announced or same != record
         if has_changed and session.num_announced < MAX_ANNOUNCED and self._joins.suffices(client.client_id):
             left_out = _left_out(self._joins.num_refused(client.client_id))
             data = {"domain": client.domain, "num_examples": client.num_examples, **left_out}
@@ -139,6 +140,7 @@ class Attendance:
             last_seen_at=self._ledger.now() - self._sessions.silent_s(session),
             problem=session.problem,
             readings=session.heartbeat.readings,
+            smallest_side=session.client.smallest_side,
         )
 
     def _record_problem(self, changes: Changes, session: Session, problem: ClientProblem) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fedplcc.aggregator.rounds.far_updates import newly_far
+from fedplcc.aggregator.rounds.far_updates import FarUpdate, newly_far
 from fedplcc.aggregator.rounds.machine.run_facts import evaluators, is_parked, is_retired, waits_for_quorum
 from fedplcc.aggregator.rounds.results import intervals_beside, score_intervals
 from fedplcc.shared.reasons import Parked, WaitsForApproval, sentence_of
@@ -54,7 +54,7 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
             happened("client_without_data", number=after.round_number, client_id=client_id, stage=stage, drawn=drawn)
     for first in after.stage_began[len(before.stage_began) :]:
         happened("stage_ended", number=after.round_number, stage=len(after.stage_began), first_round=first)
-    _round_events(before.current_round, after.current_round, happened, evaluators(after))
+    _round_events(before.current_round, after.current_round, happened, evaluators(after), newly_far(before, after))
     _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:
         happened("pause_requested", number=after.round_number)
@@ -88,7 +88,9 @@ def _quorum_events(before: Run, after: Run, happened: Any) -> None:
         happened("quorum_regained", number=after.round_number)
 
 
-def _round_events(before: Round | None, after: Round | None, happened: Any, evaluating: Sequence[str] = ()) -> None:
+def _round_events(
+    before: Round | None, after: Round | None, happened: Any, evaluating: Sequence[str], far: Sequence[FarUpdate]
+) -> None:
     if after is None or after == before:
         return
     if before is None or before.number != after.number:
@@ -105,13 +107,13 @@ def _round_events(before: Round | None, after: Round | None, happened: Any, eval
             num_prototypes=update.num_prototypes,
             **({} if update.norm is None else {"update_norm": update.norm}),
         )
-    for far in newly_far(before, after):
+    for each in far:
         happened(
             "update_far",
             number=after.number,
-            client_id=far.client_id,
-            update_norm=far.norm,
-            median_norm=far.median,
+            client_id=each.client_id,
+            update_norm=each.norm,
+            median_norm=each.median,
         )
     known = before.asked_again if before else {}
     damaged = {name: asked for name, asked in sorted(after.asked_again.items()) if known.get(name) != asked}

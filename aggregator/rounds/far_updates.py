@@ -5,12 +5,14 @@ Such an update counts, as no limit of the run refuses it; the history and the ru
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.shared.chance import RunWarning, RunWarningKind
-from fedplcc.shared.types import MODEL, Event, Round, RoundPhase
+from fedplcc.shared.types import MODEL, Event, Round, RoundPhase, Run
 
 PROTOTYPES = "prototypes"
 UPDATE_FAR = "update_far"
@@ -46,10 +48,21 @@ class FarUpdate:
         return Event(type=UPDATE_FAR, run_id=run_id, round=self.round, client_id=self.client_id, data=data, time=now)
 
 
-def far_updates(current: Round) -> list[FarUpdate]:
-    """Return a round's updates whose norm is more than `FAR` times the median, the furthest first."""
+def far_updates(current: Round, *, counts_passes: bool = False) -> list[FarUpdate]:
+    """Return a round's updates whose norm is more than `FAR` times the median, the furthest first.
+
+    Args:
+        current: The round.
+        counts_passes: Whether clients train in passes over their samples: who has more makes more steps, and one whose norm
+            is not as far by the sample is not named.
+    """
     norms = {client_id: update.norm for client_id, update in current.updates.items() if update.norm is not None}
-    return far_among(norms, current.number)
+    found = far_among(norms, current.number)
+    if not counts_passes:
+        return found
+    by_sample = {client_id: norm / current.updates[client_id].num_examples for client_id, norm in norms.items()}
+    also = {each.client_id for each in far_among(by_sample, current.number)}
+    return [each for each in found if each.client_id in also]
 
 
 def far_among(norms: Mapping[str, float], number: int, of: str = MODEL) -> list[FarUpdate]:
@@ -64,22 +77,35 @@ def far_among(norms: Mapping[str, float], number: int, of: str = MODEL) -> list[
     return sorted(far, key=lambda each: (-each.norm, each.client_id))[:MAX_NAMED]
 
 
-def relative_sizes(norms: Mapping[str, float], num_examples: Mapping[str, int]) -> dict[str, float]:
-    """Return the norms of one array of each client in units of their median: as they are or a sample, whichever is less.
+def relative_sizes(norms: Mapping[str, Sequence[float]], num_examples: Mapping[str, int]) -> dict[str, float]:
+    """Return how large one array of each client is, in units of the median: by the measure by which it is least so.
 
-    Sums grow with a client's samples, means do not; what is far by both counts is neither. Nothing where a median is 0.
+    Sums grow with a client's samples, means do not; the norm of all rows grows where few classes have all samples, and the
+    sum of their norms with the number of classes. What is far by each count is none of these. Nothing where a median is 0.
+
+    Args:
+        norms: Measures of the array.
+        num_examples: Samples of each client.
     """
-    by_sample = {name: norm / max(1, num_examples[name]) for name, norm in norms.items()}
-    whole, each = (statistics.median(of.values()) if of else 0.0 for of in (norms, by_sample))
-    return {name: min(norms[name] / whole, by_sample[name] / each) for name in norms} if whole > 0 and each > 0 else {}
+    found = dict.fromkeys(norms, math.inf)
+    for measured in zip(*norms.values(), strict=True):
+        for per in (dict.fromkeys(norms, 1), num_examples):
+            sizes = {name: size / max(1, per[name]) for name, size in zip(norms, measured, strict=True)}
+            median = statistics.median(sizes.values())
+            if median <= 0:
+                return {}
+            found = {name: min(found[name], sizes[name] / median) for name in norms}
+    return found
 
 
-def newly_far(before: Round | None, after: Round) -> list[FarUpdate]:
-    """Return the updates to name where a round closes its updates for the first time."""
-    closes = before is not None and before.phase is RoundPhase.COLLECTING and after.phase is RoundPhase.AGGREGATING
-    if before is None or not closes or RoundPhase.AGGREGATING.value in before.phase_started_at:
+def newly_far(before: Run, after: Run) -> list[FarUpdate]:
+    """Return the updates to name where a run's round closes its updates for the first time."""
+    was, now = before.current_round, after.current_round
+    if was is None or now is None or was.number != now.number or RoundPhase.AGGREGATING.value in was.phase_started_at:
         return []
-    return far_updates(after)
+    if (was.phase, now.phase) != (RoundPhase.COLLECTING, RoundPhase.AGGREGATING):
+        return []
+    return far_updates(now, counts_passes=document_of(after).get("training", {}).get("local_epochs") is not None)
 
 
 def far_in(events: Sequence[Event]) -> list[FarUpdate]:

@@ -121,6 +121,12 @@ class Method:
         """Return the first part's sentence for what is wrong with an update's groups; None where nothing is."""
         return next(filter(None, (part.upload_fault(uploads, class_counts, config) for part in self.parts)), None)
 
+    def compared(self, uploads: Mapping[str, ArrayGroup]) -> Mapping[str, ArrayGroup]:
+        """Return of an update's groups what is alike in size at honest clients, by all parts."""
+        for part in self.parts:
+            uploads = part.compared(uploads)
+        return uploads
+
     def server_arrays(self, config: MethodConfig, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
         """Return the schema of each group of server arrays, but for that of public images."""
         return _joined(part.server_arrays(config, num_classes, feature_dim) for part in self.parts)

@@ -110,6 +110,8 @@ def test_lines_leave_the_site_whose_owner_lets_them_out_and_no_other(keyed: Keye
     assert done.returncode == 0, done.stderr
     assert "north  info     round 2  task_ended  outcome done, task evaluate" in done.stdout
     assert done.stderr.strip() == "fedplcc: south's owner lets no log lines out"
+    slip = keyed.command("run", "client", "log", f"{run_id}0", "north", "--gateway", keyed.gateway_url)
+    assert (slip.returncode, slip.stdout) == (1, "")
 
 
 @pytest.mark.timeout(120)

@@ -14,8 +14,8 @@ from fedplcc.trainer.owner.policy import Policy, RunLimits
 
 HEAD = """\
 The policy of this site's owner, which `fedplcc trainer --policy FILE` reads when it starts. A line without # is in force.
-What is not given forbids nothing; a policy can only forbid more than the trainer's other settings do. Try a run with
-`fedplcc config check FILE --run RUN.toml`.
+What is not given forbids nothing, and allows nothing: runs.allow_code and leaves.logs allow what they name, every other key
+can only forbid more than the trainer's other settings do. Try a run with `fedplcc config check FILE --run RUN.toml`.
 """
 TABLES: Mapping[str, str] = {
     "runs": "The runs that the site takes part in.",
@@ -139,7 +139,10 @@ def _of_what_leaves(policy: Policy) -> Iterator[str]:
         yield f"What stays at the site: {'; '.join(kept)}."
     if told:
         yield f"What may leave it: {'; '.join(told)}."
-    yield LOGS[policy.leaves.logs]
+    keeps_to_itself = policy.privacy.claim == "site" or policy.privacy.epsilon is not None
+    if keeps_to_itself:
+        yield "Still, class counts when it joins, readings that images have a part in and details of problems stay."
+    yield LOGS[LogLevel.NONE if keeps_to_itself else policy.leaves.logs]
     if policy.leaves.scores and not policy.leaves.class_counts:
         yield "Scores tell how many test images of each class there are."
 

@@ -81,27 +81,37 @@ class _Uploads(Iterable[Mapping[str, ArrayGroup]]):
     """Groups of each update in client-id order, read anew by every part that goes through them, and measured."""
 
     def __init__(self, of: RoundInputs, declared: Mapping[str, GroupSchema]) -> None:
-        self._declared = declared
+        self._method, self._declared = of.method, declared
         self._num_examples = {update.client_id: update.num_examples for update in of.updates}
         self._files = {
             update.client_id: {name: of.stored(update.payload.tensor_group(name)) for name in sorted(declared)}
             for update in of.updates
         }
-        self._norms: dict[tuple[str, str], dict[str, float]] = {}
+        self._norms: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {}
+        self._is_measured: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Mapping[str, ArrayGroup]]:
         for client_id, files in self._files.items():
             groups = {name: _group(path) for name, path in files.items()}
-            for name, group in groups.items():
-                for array, (dtype, shape) in self._declared[name].items():
-                    if dtype != "I64" or None not in shape:  # such a list names classes
-                        self._norms.setdefault((name, array), {})[client_id] = _norm(group[array].reshape(-1))
+            most = self._num_examples[client_id]
+            for name, group in self._method.compared(groups).items():
+                for array, numbers in group.items():
+                    is_whole = numbers.dtype.kind == "i"
+                    if is_whole and None in self._declared[name][array][1]:
+                        continue  # such a list names classes
+                    if not is_whole or (numbers.size and not 0 <= numbers.min() <= numbers.max() <= most):
+                        self._is_measured.add((name, array))
+                    self._norms.setdefault((name, array), {})[client_id] = _norms(numbers)
             yield groups
 
     def sizes(self) -> Mapping[str, Mapping[str, float]]:
-        """Return how large the groups were, of each client that of the array that stands out most; see `relative_sizes`."""
+        """Return how large the groups were, of each client that of the array that stands out most; see `relative_sizes`.
+
+        Numbers of a client's own samples are left out: how they are spread over classes is nobody's fault.
+        """
         found: dict[str, dict[str, float]] = {}
-        for (name, _), norms in self._norms.items():
+        for name, array in sorted(self._is_measured):
+            norms = self._norms[name, array]
             for client_id, size in relative_sizes(norms, self._num_examples).items():
                 of_group = found.setdefault(name, {})
                 of_group[client_id] = max(size, of_group.get(client_id, 0.0))
@@ -112,12 +122,20 @@ def _layout(head: ArrayGroup) -> Mapping[str, tuple[object, tuple[int, ...]]]:
     return {name: (each.dtype, each.shape) for name, each in head.items()}
 
 
-def _norm(numbers: Array) -> float:
-    """Return the L2 norm of numbers whose squares float32 may not hold, in the memory of a block."""
-    blocks = (
-        numbers[first : first + BLOCK_ELEMENTS].astype(np.float64) for first in range(0, len(numbers), BLOCK_ELEMENTS)
-    )
-    return math.sqrt(math.fsum(float(block @ block) for block in blocks))
+def _norms(array: Array) -> tuple[float, ...]:
+    """Return the L2 norm of numbers, the sum of that of their rows and the largest of them, in the memory of a block."""
+    rows = array.reshape(array.shape[0] if array.shape else 1, math.prod(array.shape[1:]))
+    squares = together = largest = 0.0
+    at_a_time = max(1, BLOCK_ELEMENTS // max(1, rows.shape[1]))
+    for first in range(0, len(rows), at_a_time):
+        of_rows = sum(
+            np.square(rows[first : first + at_a_time, begin : begin + BLOCK_ELEMENTS], dtype=np.float64).sum(axis=1)
+            for begin in range(0, rows.shape[1], BLOCK_ELEMENTS)
+        )
+        squares += float(np.sum(of_rows))
+        together += float(np.sum(np.sqrt(of_rows)))
+        largest = max(largest, float(np.max(of_rows, initial=0.0)))
+    return math.sqrt(squares), together, math.sqrt(largest)
 
 
 def _group(path: Path) -> ArrayGroup:

@@ -22,7 +22,7 @@ MaybeRunId = Annotated[
     ),
 ]
 RunIds = Annotated[
-    list[str], typer.Argument(metavar="RUN...", help="Runs, as 'fedplcc run list' shows them.", show_default=False)
+    list[str], typer.Argument(metavar="RUN", help="Runs, as 'fedplcc run list' shows them.", show_default=False)
 ]
 
 

@@ -55,9 +55,7 @@ def client(
     run: RunId,
     clients: Annotated[
         list[str],
-        typer.Argument(
-            metavar="CLIENT...", help="The clients, as 'fedplcc run status' shows them.", show_default=False
-        ),
+        typer.Argument(metavar="CLIENT", help="The clients, as 'fedplcc run status' shows them.", show_default=False),
     ],
     forget: Annotated[
         bool,
@@ -83,6 +81,7 @@ def client(
     if action is ClientVerb.LOG:
 
         async def logs(there: AsyncGateway) -> list[ClientLog]:
+            await there.get_run(run)  # an id with a slip in it has no lines
             return [await there.get_client_log(client_id) for client_id in clients]
 
         for client_id, log in zip(clients, ask_gateway(way, logs), strict=True):
@@ -121,7 +120,7 @@ def _print_log(run_id: str, client_id: str, log: ClientLog, *, as_json: bool) ->
         facts = ", ".join(f"{name} {text}" for name, text in line.facts.items())
         print(
             printable(
-                f"{line.time:%Y-%m-%d %H:%M:%S}  {client_id}  {line.level:<7}  {where}{line.event}  {facts}".rstrip()
+                f"{line.time:%Y-%m-%d %H:%M:%SZ}  {client_id}  {line.level:<7}  {where}{line.event}  {facts}".rstrip()
             )
         )
     if log.level is None:

@@ -43,12 +43,15 @@ def pending(
     """
     from fedplcc.terminal.printable import printable
     from fedplcc.trainer.owner.approval import deciding
+    from fedplcc.trainer.owner.approval.decisions import Ruling
     from fedplcc.trainer.owner.approval.words import lines_of, sentence_of
 
     kept = _kept(state_dir)
     found, rule = deciding.waiting(kept), deciding.rule_of(kept)
     asking = {facts["run_id"] for facts in found}
-    approved = sorted(each.run_id for each in kept.decisions().standing() if each.run_id not in asking)
+    approved = sorted(
+        each.run_id for each in kept.decisions().standing() if each.document and each.run_id not in asking
+    )
     if as_json:
         told = {"approve": rule, "pending": found, "approved": approved, "notice": kept.decisions().notice}
         print(json.dumps({**told, "decided": deciding.decided(kept)} if decided else told, indent=2))
@@ -66,6 +69,9 @@ def pending(
     if decided:
         for each in deciding.decided(kept):
             print(printable(f"{each['run_id']}: {sentence_of(each)}"))
+            if each["ruling"] != Ruling.APPROVED:
+                document = each["document_sha256"] or deciding.NO_DOCUMENT
+                print(f"  to take it back: fedplcc site approve {each['run_id']} --document {document}")
     elif approved:
         print(f"approved: {', '.join(approved)}")
     return ExitCode.OK
@@ -97,7 +103,10 @@ def approve(
     if made == before:
         print(f"run {run_id} was approved already: document {made.document}")
         return ExitCode.OK
-    print(f"run {run_id} is approved: document {made.document}, code {made.code}")
+    if made.document:
+        print(f"run {run_id} is approved: document {made.document}, code {made.code}")
+    else:
+        print(f"the no to run {run_id} is taken back: it waits or goes on as any other")
     if before is not None and before.ruling is not made.ruling:
         client = client_of(kept.folder.parent)
         print(

@@ -136,7 +136,7 @@ def time_of(field: str, stamp: Timestamp) -> float:
     first, last = _YEARS_1_TO_9999_S
     if not (first <= stamp.seconds <= last and 0 <= stamp.nanos < 10**9):
         raise malformed(field, "it is no time in the years 1 to 9999")
-    return stamp.ToMicroseconds() / 1e6
+    return min(stamp.ToMicroseconds() / 1e6, float(last))  # the last parts of a second round up to the year 10000
 
 
 def duration(seconds: float) -> Duration:

@@ -116,7 +116,17 @@ def upload_fault(found: Mapping[str, ArrayGroup], class_counts: Sequence[int], c
         return "a head gradient is of a class that the client has no samples of"
     if any(first >= second for first, second in pairwise(classes)):
         return "the classes of the head gradients do not ascend"
+    if (np.abs(found[GRADIENTS]["bias"]) > 1 + 1e-5).any():
+        return "a head gradient is of no probabilities: a number of its bias is beyond 1"
     return None
+
+
+def alike(found: Mapping[str, ArrayGroup]) -> Mapping[str, ArrayGroup]:
+    """Return the sizes of the features that gradients are made of: the gradients' own tell how much a client has learned."""
+    weight_CMD, bias_CM = found[GRADIENTS]["weight"], found[GRADIENTS]["bias"].astype(np.float64)
+    weights_C = np.sqrt(np.einsum("cmd,cmd->c", weight_CMD, weight_CMD, dtype=np.float64))
+    errors_C = np.linalg.norm(bias_CM, axis=1)
+    return {GRADIENTS: {"weight": np.divide(weights_C, errors_C, out=np.zeros_like(weights_C), where=errors_C > 1e-6)}}
 
 
 def size_fault(config: Config, num_classes: int, feature_dim: int) -> str | None:
@@ -197,6 +207,7 @@ METHOD = Method(
             uploaded=uploads,
             made=before_training,
             fault=upload_fault,
+            alike=alike,
             too_large=size_fault,
             needs_linear_head=True,
         ),

@@ -36,6 +36,7 @@ class ServerArrays(Part):
         keeps: `(before, groups, config) -> state`: what the client may keep of the same samples; see `ClientEnd.made`.
         fault: `(uploads, class_counts, config) -> sentence`: what else is wrong with them, or None; the step must not fail
             on what passes.
+        alike: `uploads -> groups`: what of them is alike in size at honest clients, where not all is; see `Part.compared`.
         too_large: `(config, num_classes, feature_dim) -> sentence`: why the step would take too long, or None.
         needs_linear_head: Whether the head must be one linear layer; another model is refused at round 0.
         makes_head: Whether the step's head makes the global model, so that updates need carry none.
@@ -48,6 +49,7 @@ class ServerArrays(Part):
     made: Callable[[BeforeTraining, Any], Mapping[str, ArrayGroup]] | None = None
     keeps: Callable[[BeforeTraining, Mapping[str, ArrayGroup], Any], ClientState] | None = None
     fault: Callable[[Mapping[str, ArrayGroup], Sequence[int], Any], str | None] | None = None
+    alike: Callable[[Mapping[str, ArrayGroup]], Mapping[str, ArrayGroup]] | None = None
     too_large: Callable[[Any, int, int], str | None] | None = None
     needs_linear_head: bool = False
     makes_head: bool = False
@@ -66,6 +68,9 @@ class ServerArrays(Part):
 
     def upload_fault(self, uploads: Mapping[str, ArrayGroup], class_counts: Sequence[int], config: Any) -> str | None:
         return None if self.fault is None else self.fault(uploads, class_counts, config)
+
+    def compared(self, uploads: Mapping[str, ArrayGroup]) -> Mapping[str, ArrayGroup]:
+        return uploads if self.alike is None else self.alike(uploads)
 
     def server_arrays(self, config: Any, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
         return self.kept(config, num_classes, feature_dim)

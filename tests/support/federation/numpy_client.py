@@ -216,7 +216,7 @@ class NumpyClient:
             of_own = {LOCAL_MODEL: b"%d" % task.round, ALONE_MODEL: b"alone"}
             judged = of_own.get(name, model)
             digest = hashlib.sha256(judged + self.client_id.encode()).digest()
-            correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))
+            correct = tuple(digest[index % len(digest)] % 11 for index in range(len(CLASSES)))
             confusion = _confusion(correct, total) if config.evaluation.confusion else ()
             stages = range(1, int(task.payload.scalars.get(STAGE, 0)) + 1)
             for set_name in (TEST_SET, *map(stage_set, stages)):

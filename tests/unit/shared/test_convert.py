@@ -27,6 +27,7 @@ from fedplcc.shared.convert.payloads import blob_from_proto, payload_from_proto
 from fedplcc.shared.convert.reading.fields import MAX_CLASSES, MAX_TEXT
 from fedplcc.shared.convert.rounds import round_from_proto
 from fedplcc.shared.convert.runs import run_from_proto, run_to_proto
+from fedplcc.shared.convert.site_logs import line_to_proto
 from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
 from fedplcc.shared.convert.updates import update_from_commit
 from fedplcc.shared.convert.uploads import upload_header_from_proto
@@ -341,3 +342,9 @@ def test_a_client_dropped_for_an_unknown_reason_is_refused() -> None:
     message.dropped.add(client_id="ann", reason="tired", detail="it said so")
     with pytest.raises(MalformedRequest, match="'tired' is no reason to drop a client"):
         round_from_proto(message)
+
+
+def test_the_last_parts_of_the_year_9999_are_a_time() -> None:
+    last = Timestamp(seconds=253_402_300_799, nanos=999_999_999)
+    (line,) = heartbeat_from_proto(a_heartbeat(log_lines=[a_line(time=last)])).log_lines
+    assert line_to_proto(line).time.seconds == last.seconds

@@ -11,6 +11,9 @@ from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.words import facts_of
 from fedplcc.trainer.owner.in_force import policy_in_force
 
+NO_DOCUMENT = "none"
+"""In the place of a document: takes back the no to a run that had asked for none here."""
+
 
 def rule_of(kept: Kept) -> str | None:
     """Return the rule by which the trainer runs or last ran; None without a policy.
@@ -61,6 +64,7 @@ def approve(kept: Kept, run_id: str, document: str) -> Decision:
         kept: The site's files.
         run_id: The run.
         document: SHA-256 of the document that the owner has read: a run may ask for another one a moment later.
+            `NO_DOCUMENT` takes back the no to a run that had asked for none, which allows no more than its policy does.
 
     Raises:
         InvalidConfig: No such run waits.
@@ -71,7 +75,12 @@ def approve(kept: Kept, run_id: str, document: str) -> Decision:
     if asked is None and last is None:
         raise InvalidConfig(f"no run {run_id[:64]!r} waits here; 'fedplcc site pending' lists those that do")
     digest = last.document if asked is None and last is not None else "" if asked is None else asked.document_sha256
-    if document.lower() != digest:
+    if not digest and document != NO_DOCUMENT:
+        raise FailedPrecondition(
+            f"the no to run {run_id} was said before it asked for a document here: nothing was approved; to take the no "
+            f"back, name the document {NO_DOCUMENT!r}: it then waits or goes on as any other run"
+        )
+    if digest and document.lower() != digest:
         raise FailedPrecondition(
             f"run {run_id} asks for the document {digest}, not {document[:64]!r}: nothing was approved; name the one that "
             "you have read, with all its digits"

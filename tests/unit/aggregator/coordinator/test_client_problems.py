@@ -9,7 +9,7 @@ import pytest
 
 from fedplcc.aggregator.coordinator.attendance import MAX_LEFT_OUT
 from fedplcc.shared.steering import StopRun
-from fedplcc.shared.types import ClientActivity, ClientProblem, Heartbeat
+from fedplcc.shared.types import ClientActivity, ClientProblem, EventQuery, Heartbeat
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
@@ -26,6 +26,16 @@ def test_a_problem_outlives_a_new_connection_of_the_same_instance_and_ends_with_
     local.run_to_end(run.run_id)
     assert [client.problem for client in local.coordinator.list_clients()] == [None]
     local.store.close()
+
+
+def test_the_smallest_side_of_a_client_s_images_is_shown_while_it_is_connected(tmp_path: Path) -> None:
+    ann = NumpyClient("ann")
+    with LocalFederation(tmp_path, [ann]) as local:
+        for _ in range(2):
+            local.coordinator.join(replace(ann.record, smallest_side=64), ann.token)
+        assert [client.smallest_side for client in local.coordinator.list_clients()] == [64]
+        joined = local.coordinator.list_events(EventQuery(types=("client_joined",)))
+        assert len(joined) == 1, "the second Join has changed nothing"
 
 
 def test_a_problem_in_a_run_ends_with_the_run_and_one_in_another_stays(tmp_path: Path) -> None:

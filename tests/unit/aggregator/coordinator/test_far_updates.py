@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, warning_of
+from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, newly_far, warning_of
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import UpdateNormExceeded
 from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
 from tests.support import of_kind, present
+from tests.support.federation import numpy_client
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient, a_document
-from tests.support.records.builders import a_round, an_update
+from tests.support.federation.numpy_client import NumpyClient, a_config, a_document
+from tests.support.records.builders import a_round, a_run, an_update
 
 HONEST = ("ann", "bob", "cid")
 LIAR = "eve"
@@ -165,6 +166,22 @@ def test_what_is_far(norms: dict[str, float | None], far: list[str]) -> None:
     assert [each.client_id for each in far_updates(current)] == far
 
 
+@pytest.mark.parametrize(("of_three", "far"), [(16.0, []), (1e6, ["c"])])
+def test_who_makes_more_steps_for_more_samples_is_not_far(of_three: float, far: list[str]) -> None:
+    updates = {
+        name: replace(an_update(name), norm=norm, num_examples=num_examples)
+        for name, norm, num_examples in (("a", 1.0, 20), ("b", 1.0, 20), ("c", of_three, 480))
+    }
+    run = a_run(config_json=a_config(training={"local_epochs": 1}).canonical_json)
+    collecting = replace(run, current_round=replace(a_round(1), phase=RoundPhase.COLLECTING, updates=updates))
+    closed = replace(run, current_round=replace(a_round(1), phase=RoundPhase.AGGREGATING, updates=updates))
+    assert [each.client_id for each in newly_far(collecting, closed)] == far
+    steps = a_config().canonical_json
+    assert [
+        each.client_id for each in newly_far(*(replace(each, config_json=steps) for each in (collecting, closed)))
+    ] == ["c"]
+
+
 def test_how_many_are_named_is_bounded() -> None:
     norms = {f"honest-{number}": 1.0 for number in range(60)} | {f"liar-{number}": 1e6 for number in range(50)}
     updates = {name: replace(an_update(name), norm=norm) for name, norm in norms.items()}
@@ -179,7 +196,7 @@ class GroupLiar(NumpyClient):
     """Multiplies what its update has beside the model."""
 
     def _of_features(self, config: RunConfig, task: Task, model: bytes) -> dict[str, ArrayGroup]:
-        times = {"sums": 1000, "moment": 1000**2, "weight": 1000, "bias": 1000}
+        times = {"sums": 1000, "moment": 1000**2, "weight": 1000}
         made = super()._of_features(config, task, model)
         return {
             name: {key: array * array.dtype.type(times.get(key, 1)) for key, array in group.items()}
@@ -211,6 +228,22 @@ def test_whose_groups_beside_the_model_are_far_is_named_and_who_has_much_is_not(
             warning = warnings(federation, run_id)[RunWarningKind.UPDATE_FAR]
             assert f"{LIAR} in round 2 ({group}: " in warning.sentence
             assert (warning.sentence.rpartition(", ")[2], warning.keys) == ("quarantine a client that is wrong", ())
+
+
+@pytest.mark.parametrize("times", [1, 12])
+@pytest.mark.parametrize("head", ["means", "lda"])
+def test_a_site_with_one_class_of_many_is_not_far_however_large_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, times: int
+) -> None:
+    monkeypatch.setattr(numpy_client, "CLASSES", tuple(f"class-{number:03}" for number in range(150)))
+    clients = ("ann", "bob", "one-class")
+    counts = ((2,) * 150, (2,) * 150, (300 * times, *(0,) * 149))
+    with LocalFederation(tmp_path, list(map(NumpyClient, clients, clients, counts))) as federation:
+        federation.join()
+        document = {**a_document("classsums", clients), "method": {"head": head}}
+        run_id = federation.coordinator.create_run("request", document).run_id
+        federation.run_to_end(run_id)
+        assert far_events(federation, run_id) == []
 
 
 def test_prototypes_that_are_far_are_said_to_be_so() -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.doctor.trainer_state import examine_trainer_state
+from fedplcc.trainer.owner.approval.gate import AwaitsApproval
 from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy
@@ -46,6 +47,21 @@ def test_a_withdrawal_under_an_id_that_nothing_here_has_says_so(state: Path) -> 
     refused(Kept(state), a_task())
     approved(Kept(state), "run-1")
     assert "nothing that left" not in called("reject", "run-1")[1]
+
+
+def test_a_no_before_a_run_asked_is_taken_back_by_a_line_that_is_printed(state: Path) -> None:
+    called("reject", "run-1")
+    for wrong in ("", "0" * 64):
+        code, text = called("approve", "run-1", "--document", wrong)
+        assert (code, "nothing was approved; to take the no back" in text) == (ExitCode.FAILED, True)
+    text = called("pending", "--all")[1]
+    line = text[text.index("fedplcc site approve") :].split()[2:]
+    code, text = called(*line)
+    assert (code, text.startswith("the no to run run-1 is taken back")) == (ExitCode.OK, True)
+    assert "approved: " not in called("pending")[1]
+    assert isinstance(refused(Kept(state), a_task()), AwaitsApproval)
+    called("approve", "run-1", "--document", "none")
+    assert isinstance(refused(Kept(state), a_task()), AwaitsApproval), "it allows nothing"
 
 
 def test_a_run_that_asks_again_is_not_listed_as_approved(state: Path) -> None:

@@ -107,8 +107,28 @@ def test_the_mean_of_a_class_is_over_the_clients_that_have_it() -> None:
     [([0, 2], None), ([1], "has no samples"), ([3], "has no samples"), ([-1], "has no samples"), ([2, 0], "ascend")],
 )
 def test_gradients_are_of_classes_that_the_client_has_in_their_order(classes: list[int], sentence: str | None) -> None:
-    fault = upload_fault({GRADIENTS: {"classes": np.array(classes)}}, [4, 0, 1], SMALL)
+    group = {"classes": np.array(classes), "bias": np.ones((len(classes), 3), np.float32)}
+    fault = upload_fault({GRADIENTS: group}, [4, 0, 1], SMALL)
     assert fault is None if sentence is None else fault is not None and sentence in fault
+
+
+def test_a_gradient_beyond_all_probabilities_is_refused() -> None:
+    group = uploaded([2, 0, 2, 2])
+    assert upload_fault({GRADIENTS: group}, [1, 0, 3], SMALL) is None
+    fault = upload_fault({GRADIENTS: {**group, "bias": group["bias"] * 1000}}, [1, 0, 3], SMALL)
+    assert fault is not None
+    assert "of no probabilities" in fault
+
+
+def test_clients_are_compared_by_their_features_and_not_by_what_they_have_learned() -> None:
+    learned = {"weight": np.zeros((NUM_CLASSES, DIM), np.float32), "bias": np.array([6, 0, 0], np.float32)}
+    groups = [uploaded([0] * 9), uploaded([0] * 9, learned)]
+    gradients = [float(np.linalg.norm(group["weight"][0])) for group in groups]
+    sizes = [METHOD.compared({GRADIENTS: group})[GRADIENTS]["weight"] for group in groups]
+    assert gradients[0] > 50 * gradients[1]
+    np.testing.assert_allclose(sizes[1], sizes[0], rtol=0.5)
+    loud = METHOD.compared({GRADIENTS: {**groups[0], "weight": groups[0]["weight"] * 1000}})
+    np.testing.assert_allclose(loud[GRADIENTS]["weight"], sizes[0] * 1000, rtol=1e-5)
 
 
 def test_it_begins_with_the_published_settings() -> None:

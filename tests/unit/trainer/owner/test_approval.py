@@ -65,7 +65,9 @@ def refused(kept: Kept, task: Task, rule: str | None = "each") -> FedplccError |
 def approved(kept: Kept, run_id: str) -> Decision:
     """Approve what a run asks for, or asked for when it was decided."""
     asked, last = kept.asked(run_id), kept.decisions().of(run_id)
-    document = asked.document_sha256 if asked is not None else "" if last is None else last.document
+    document = (
+        asked.document_sha256 if asked is not None else "" if last is None else last.document or deciding.NO_DOCUMENT
+    )
     return deciding.approve(kept, run_id, document)
 
 

@@ -117,6 +117,9 @@ def test_a_line_that_cannot_leave_costs_no_heartbeat(refusal: FedplccError, num_
 
 def test_a_policy_says_in_a_sentence_what_leaves_of_the_log() -> None:
     assert "No line of the trainer's log leaves." in policy_sentences(NO_POLICY)
+    for privacy in ({"claim": "site"}, {"epsilon": 3.0}):
+        site = validate(Policy, {"leaves": {"logs": "info"}, "privacy": privacy}, "")
+        assert "No line of the trainer's log leaves." in policy_sentences(site)
     warnings = validate(Policy, {"leaves": {"logs": "warning"}}, "")
     assert "Warnings and errors in the trainer's log may leave, without sentences and numbers." in policy_sentences(
         warnings
