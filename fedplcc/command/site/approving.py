@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedplcc.trainer.owner.approval.kept import Kept
 
 PENDING_EXAMPLES = examples("fedplcc site pending", "fedplcc site pending --all", "fedplcc site pending --json")
-APPROVE_EXAMPLES = examples(f"fedplcc site approve digits-0f3a --document {'5c1fd2e09ab31f7e' * 4}")
+APPROVE_EXAMPLES = examples("fedplcc site approve digits-0f3a --document SHA256")
 REJECT_EXAMPLES = examples(
     "fedplcc site reject digits-0f3a", 'fedplcc site reject digits-0f3a --reason "not for this study"'
 )
