@@ -7,6 +7,7 @@ import pytest
 from tests.chaos import fleet
 
 
+@pytest.mark.full
 def test_a_small_fleet_keeps_its_leases_and_sends_nothing_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert fleet.main(["--clients", "6", "--rounds", "1"]) == 0
     assert "VIOLATED" not in capsys.readouterr().out

@@ -8,6 +8,7 @@ from tests.chaos import postgres_sweep
 from tests.support.hosts.postgres import HOW_TO_INSTALL, binaries
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(binaries() is None, reason=HOW_TO_INSTALL)
 def test_an_aggregator_on_postgresql_that_is_killed_ends_in_the_undisturbed_bytes(

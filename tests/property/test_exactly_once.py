@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.exactly_once import play, play_straggler, table
 
-GAMES, STEPS = 35, 50
+GAMES, STEPS = 20, 50
 SEEN = {
     "ACCEPTED",
     "DUPLICATE",

@@ -152,7 +152,13 @@ def test_a_run_that_is_paused_after_every_step_comes_to_the_same(folder: Path) -
         assert results(federation, run) == right
 
 
-@of(STATES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=name, marks=[] if name == "the prototypes before" else pytest.mark.full)
+        for name, kind in STATES.items()
+    ],
+)
 def test_an_aggregator_killed_between_any_two_later_steps_on_disk_ends_in_the_undisturbed_state(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
