@@ -202,7 +202,15 @@ def test_a_new_pair_is_served_without_a_restart_and_a_broken_one_never(
         assert shown(tls) == first
         newer = issued(authority, Role.GATEWAY, "console")
         written(tmp_path, newer)
-        eventually(lambda: shown(tls) == newer.serial, "the new certificate is served")
+        eventually(lambda: shown_at_last(tls) == newer.serial, "the new certificate is served")
+
+
+def shown_at_last(tls: ServerTls) -> str | None:
+    """The same while the pair may change: a handshake of this thread, unlike one of the event loop, may meet half of it."""
+    try:
+        return shown(tls)
+    except ssl.SSLError:
+        return None
 
 
 class Looks:
