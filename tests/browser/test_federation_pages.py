@@ -102,6 +102,9 @@ def test_lines_that_a_site_lets_out_are_shown_as_they_come_and_the_others_are_no
     expect(logs.locator("img")).to_have_count(0)
     assert console.overflow_px() == 0
     del kept[3.0]
+    federation.heartbeat(ann, log_level=LogLevel.ERROR)
+    expect(logs.get_by_role("status")).to_contain_text("ann's owner lets errors out.")
+    expect(lines.filter(has_text="task_begun")).to_have_count(0)
     logs.get_by_role("combobox", name="Level").select_option("errors")
     expect(lines).to_have_count(1)
     logs.get_by_role("combobox", name="Client").select_option("bob")

@@ -25,17 +25,19 @@ const LETS_OUT = { error: "errors", warning: "warnings and errors", info: "lines
  * @typedef {{level: string | null, lines: Line[], left_out: number}} Log
  */
 
+const levels = Object.keys(LETS_OUT);
+
 /** The section, what brings its choice of clients up to date, and what ends it. */
 export function siteLogs() {
   const client = h("select", { on: { change: () => begin() } });
   const level = h(
     "select",
     { on: { change: () => begin() } },
-    Object.keys(LETS_OUT).reverse().map((name) => h("option", { value: name }, name === "info" ? "Everything" : LETS_OUT[name])),
+    levels.toReversed().map((name) => h("option", { value: name }, name === "info" ? "Everything" : LETS_OUT[name])),
   );
   const list = h("ol", { class: "events", "aria-label": "Log lines, newest first", tabindex: 0 });
   const note = h("p", { class: "muted small", role: "status" });
-  const { element } = foldingCard(
+  const { element, fold } = foldingCard(
     { id: "site-logs", title: "Logs of sites", hint: "What their owners let out.", onToggle: (isOpen) => (isOpen ? begin() : end()) },
     h("div", { class: "filters" }, h("label", null, "Client", client), h("label", null, "Level", level)),
     note,
@@ -70,8 +72,9 @@ export function siteLogs() {
       /** @type {Log} */
       const log = await get(`/v1/clients/${encodeURIComponent(of)}/log${query}`, { signal });
       if (signal.aborted) return;
-      const isOut = log.level !== null && log.level !== "none";
-      lines = isOut ? [...log.lines.reverse(), ...lines].slice(0, MAX_LINES) : [];
+      // What was shown goes, too, where the owner has lowered the level since.
+      const letOut = levels.slice(0, levels.indexOf(log.level ?? "none") + 1);
+      lines = [...log.lines.reverse(), ...lines].filter((line) => letOut.includes(line.level)).slice(0, MAX_LINES);
       draw(remark(of, log));
     } catch (error) {
       if (signal.aborted) return;
@@ -107,6 +110,8 @@ export function siteLogs() {
       const { value } = client;
       client.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
       if (names.includes(value)) client.value = value;
+      // Somebody may have opened the section before the clients were known, or the one that is shown is forgotten.
+      if (fold.open && client.value !== value) begin();
     },
     end,
   };
