@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import ClientActivity, ClientProblem, LogLevel, LogLine
@@ -110,6 +110,24 @@ def test_lines_that_a_site_lets_out_are_shown_as_they_come_and_the_others_are_no
     logs.get_by_role("combobox", name="Client").select_option("bob")
     expect(logs.get_by_role("status")).to_have_text("bob's owner lets no log lines out.")
     expect(lines).to_have_count(0)
+
+
+def test_lines_come_to_whoever_opened_the_section_before_the_clients_were_known(console: Console) -> None:
+    federation = console.served.federation
+    federation.join()
+    held: list[Route] = []
+    page = console.page
+    are_known = False
+    page.route("**/v1/clients?*", lambda route: route.continue_() if are_known else held.append(route))
+    console.open("#/clients")
+    logs = page.get_by_role("region", name="Logs of sites")
+    logs.get_by_text("What their owners let out.").click()
+    expect(logs.get_by_role("status")).to_have_text("No client has ever joined.")
+    federation.heartbeat(federation.clients["ann"], log_level=LogLevel.NONE)
+    are_known = True
+    for route in held:
+        route.continue_()
+    expect(logs.get_by_role("status")).to_have_text("ann's owner lets no log lines out.")
 
 
 @pytest.mark.full

@@ -58,10 +58,8 @@ class Pending:
             Overloaded: As many wait for their end as may.
         """
         self._forget_ended()
-        if (
-            sum(begun.address == address and begun.device_code != "" for begun in self._begun.values())
-            >= MOST_TERMINALS
-        ):
+        begun = [each for each in self._begun.values() if each.address == address and each.device_code]
+        if len(begun) >= MOST_TERMINALS:
             raise Overloaded(
                 f"{MOST_TERMINALS} sign-ons of one address have begun at terminals and not ended; "
                 f"try again within {PENDING_S / 60:.0f} minutes"

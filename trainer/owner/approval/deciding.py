@@ -74,7 +74,9 @@ def approve(kept: Kept, run_id: str, document: str) -> Decision:
     asked, last = kept.asked(run_id), kept.decisions().of(run_id)
     if asked is None and last is None:
         raise InvalidConfig(f"no run {run_id[:64]!r} waits here; 'fedplcc site pending' lists those that do")
-    digest = last.document if asked is None and last is not None else "" if asked is None else asked.document_sha256
+    digest = "" if last is None else last.document
+    if asked is not None:
+        digest = asked.document_sha256
     if not digest and document != NO_DOCUMENT:
         raise FailedPrecondition(
             f"the no to run {run_id} was said before it asked for a document here: nothing was approved; to take the no "
