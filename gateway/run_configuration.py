@@ -10,6 +10,7 @@ import inspect
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from pydantic import BaseModel
 from fedplcc.shared import documents
 from fedplcc.shared.config.key_descriptions import key_descriptions
 from fedplcc.shared.config.problems import run_problems
+from fedplcc.shared.config.recipes import RECIPES, recipe
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.tables.model import STEMS, TimmOptions
 from fedplcc.shared.config.toml_text import toml_tables
@@ -44,6 +46,7 @@ def form() -> documents.RunConfigurationForm:
         models=[documents.ModelChoice(name=name, stems=list(stems)) for name, stems in STEMS.items()],
         model_forms=list(FORMS_OF_MODELS),
         timm_options=described_schema(TimmOptions),
+        recipes=[documents.RecipeChoice(**asdict(each), config=recipe(each.name)) for each in RECIPES.values()],
     )
 
 

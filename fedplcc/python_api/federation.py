@@ -13,8 +13,8 @@ from fedplcc.comparison.sweep.section import flat
 from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
 from fedplcc.runs.initial_model import anchored, require_file, with_model_file
-from fedplcc.runs.recipes import NAMES, with_recipe
 from fedplcc.runs.run_folder import RUNS
+from fedplcc.shared.config.recipes import RECIPES, with_recipe
 from fedplcc.shared.config.run import FederationFile, RunConfig, parse_federation, read_document
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.trainer.data.loading import describe
@@ -50,7 +50,7 @@ def federation_of(
         document["clients"] = {name: _client(name, client).table(classes, folder) for name, client in clients.items()}
         if isinstance(run, Mapping) and "run.clients" not in flat(settings or {}):
             document["run"] = {key: value for key, value in run.items() if key != "clients"}
-    if isinstance(config, str) and config in NAMES:
+    if isinstance(config, str) and config in RECIPES:
         document = _with_roster(document)
     federation = with_model_file(parse_federation(anchored(document, Path.cwd())))
     local_clients(federation)
@@ -87,7 +87,7 @@ def _document(config: ConfigSource | None) -> dict[str, Any]:
         return document
     if isinstance(config, Mapping):
         return dict(config)
-    if isinstance(config, str) and config in NAMES:
+    if isinstance(config, str) and config in RECIPES:
         return with_recipe({"run": {"name": config}}, config)
     if config is not None and not isinstance(config, str | os.PathLike):
         raise InvalidConfig(f"config is a path, a mapping or a RunConfig, not {type(config).__name__}")

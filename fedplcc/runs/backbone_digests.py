@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from fedplcc.shared.config.settings import weights_folder
-from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.errors import InvalidModel, WeightsMissing
 from fedplcc.trainer.weights.packages import PACKAGES, is_installed
 from fedplcc.trainer.weights.store import Backbone, WeightsStore
 
@@ -25,6 +25,17 @@ def with_digests(document: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
+def lacks_weights(document: Mapping[str, Any]) -> bool:
+    """Whether a configuration with digests begins with weights that this host does not have."""
+    model = document.get("model", {})
+    try:
+        if "weights" in model:
+            WeightsStore(weights_folder()).require(model.get("weights_sha256", ""), model["weights"])
+    except WeightsMissing:
+        return True
+    return False
+
+
 def _client(table: Any, store: WeightsStore) -> Any:
     if not isinstance(table, Mapping) or not isinstance(model := table.get("model"), Mapping):
         return table
@@ -33,10 +44,10 @@ def _client(table: Any, store: WeightsStore) -> Any:
 
 def _with_digest(model: Mapping[str, Any], store: WeightsStore) -> Mapping[str, Any]:
     name = model.get("weights")
-    if not isinstance(name, str) or model.get("weights_sha256") is not None:
-        return model
-    known = store.find(name) or _of_package(name, model.get("name"), store)
-    return model if known is None else {**model, "weights_sha256": known.sha256}
+    known = (store.find(name) or _of_package(name, model.get("name"), store)) if isinstance(name, str) else None
+    return (
+        model if known is None or model.get("weights_sha256") is not None else {**model, "weights_sha256": known.sha256}
+    )
 
 
 def _of_package(name: str, model: Any, store: WeightsStore) -> Backbone | None:

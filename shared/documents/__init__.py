@@ -27,6 +27,7 @@ from fedplcc.shared.documents.configurations import (
     MethodChoice,
     ModelChoice,
     ModelForm,
+    RecipeChoice,
     RunConfigurationForm,
 )
 from fedplcc.shared.documents.document import Document
@@ -101,6 +102,7 @@ __all__ = [
     "QuarantineRequest",
     "QuarantinedClient",
     "Readiness",
+    "RecipeChoice",
     "Rejections",
     "Round",
     "RoundBytes",

@@ -43,6 +43,21 @@ class ModelForm(Document):
     """The models of this form."""
 
 
+class RecipeChoice(Document):
+    """Tables to begin with, for a kind of images."""
+
+    name: str
+    """Its name for `fedplcc config init --recipe`."""
+    title: str
+    """The images."""
+    summary: str
+    """What it does."""
+    smallest_side: int | None
+    """Fewest pixels of the smaller side of all images with which it is taken by itself; null if never."""
+    config: dict[str, Any]
+    """Its tables, without clients and classes."""
+
+
 class RunConfigurationForm(Document):
     """Everything that a form for run configurations needs."""
 
@@ -55,6 +70,7 @@ class RunConfigurationForm(Document):
     model_forms: list[ModelForm]
     timm_options: dict[str, Any]
     """JSON Schema of `model.options` for timm:NAME."""
+    recipes: list[RecipeChoice]
 
 
 class ConfigurationCheck(Document):

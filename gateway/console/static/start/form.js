@@ -90,8 +90,10 @@ export class StartForm {
 
   /** @param {Record<string, any>[]} clients */
   setClients(clients) {
-    if (this._settings.setClients(clients)) this.#checkSoon();
-    else if (!this.#problems.length && this.#isChecked) this.#showProblems();
+    if (this._settings.setClients(clients)) {
+      this.#showUnshown();
+      this.#checkSoon();
+    } else if (!this.#problems.length && this.#isChecked) this.#showProblems();
   }
 
   /** @param {string} reason Why it is not known which clients have joined. */
@@ -111,7 +113,7 @@ export class StartForm {
   /** Name what goes with the run and has no field. */
   #showUnshown() {
     const { unshown } = this._settings;
-    setText(this._unshown, unshown.length ? `What this form does not show goes along as it was: ${unshown.join(", ")}.` : "");
+    setText(this._unshown, unshown.length ? `What this form does not show goes along: ${unshown.join(", ")}.` : "");
     setAttribute(this._unshown, "hidden", !unshown.length);
   }
 
@@ -149,17 +151,19 @@ export class StartForm {
   /** @param {string} location */
   #changed(location) {
     this.#touched.add(location);
-    if (location === "model.name") this.#showUnshown();
     if (location === "run.clients") {
       this.#touched.add("run.min_clients");
       this._settings.fillClasses();
     }
+    this.#showUnshown();
     this.#keep();
     this.#checkSoon();
   }
 
   /** @param {FocusEvent} event */
   #left(event) {
+    // What is said now would move the button under the pointer that presses it; pressing says all.
+    if (event.relatedTarget === this._button) return;
     const location = /** @type {HTMLElement} */ (event.target).closest?.("[data-location]")?.getAttribute("data-location");
     if (!location || this.#touched.has(location)) return;
     this.#touched.add(location);

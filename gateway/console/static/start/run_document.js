@@ -125,9 +125,6 @@ export function classesOf(clients) {
   return [...new Set(clients.flatMap((client) => Object.keys(client.class_counts)))].sort();
 }
 
-/** Image size, in place of the default, where every image that clients looked at is as large; that of `fedplcc config init`. */
-export const LARGER_SIZE = 64;
-
 /**
  * The smallest side of the images that clients looked at, in pixels; null where one does not say.
  *
@@ -137,6 +134,18 @@ export const LARGER_SIZE = 64;
 export function smallestSide(clients) {
   const sides = clients.map((client) => client.smallest_side);
   return sides.length && sides.every((side) => typeof side === "number") ? Math.min(...sides) : null;
+}
+
+/**
+ * The recipe that fits images by itself, as `fedplcc config init` takes it.
+ *
+ * @param {readonly Record<string, any>[]} recipes Those of GET /v1/run-configuration.
+ * @param {number | null} side The smallest side of the images; null where nobody knows.
+ * @returns {Record<string, any> | undefined}
+ */
+export function recipeFor(recipes, side) {
+  const least = (/** @type {Record<string, any>} */ each) => each.smallest_side ?? Infinity;
+  return recipes.filter((each) => least(each) <= (side ?? 0)).sort((one, other) => least(other) - least(one))[0];
 }
 
 /**

