@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
+from fedplcc.shared.config.recipes import RECIPES, recipe
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import DARK_PHONE, Console
@@ -117,6 +118,43 @@ def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Conso
     expect(box(form, "Min clients")).to_have_accessible_description(re.compile("deadline_s drops nobody"))
     expect(form.get_by_role("status").filter(has_text="4 things are missing or wrong")).to_be_visible()
     assert runs() == []
+
+
+def test_photographs_begin_with_their_recipe_until_somebody_chooses(console: Console, runs: Runs) -> None:
+    def as_photographs(route: Route) -> None:
+        answer = route.fetch()
+        clients = [{**each, "smallest_side": 224} for each in answer.json()["clients"]]
+        route.fulfill(response=answer, json={**answer.json(), "clients": clients})
+
+    console.page.route("**/v1/clients?*", as_photographs)
+    console.open("#/start")
+    form = console.page.get_by_role("form", name="Start a run")
+    expect(box(form, "Begin with")).to_have_value("small-images")
+    row(form, "ann").check()
+    expect(box(form, "Begin with")).to_have_value("photos")
+    expect(form.get_by_text("has 224 pixels at its smaller side")).to_be_visible()
+    expect(form.get_by_text("does not show goes along")).to_contain_text("model.weights")
+    expect(box(form, "Image size")).to_have_value("224")
+    box(form, "Begin with").select_option("As published")
+    expect(box(form, "Method")).to_have_value("fedplcc")
+    expect(box(form, "Image size")).to_have_value("32")
+    expect(form.get_by_text("does not show goes along")).to_be_hidden()
+    row(form, "bob").check()
+    expect(box(form, "Begin with")).to_have_value(""), "what somebody chose stays"
+    box(form, "Begin with").select_option("Photographs")
+    console.page.reload()
+    expect(box(form, "Begin with")).to_have_value("photos")
+    expect(form.get_by_text(RECIPES["photos"].summary)).to_be_visible()
+    console.screenshot("start-form-photos")
+    expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    start(form)
+    config = started(console, runs)["config"]
+    said = recipe("photos")
+    assert (config["run"]["method"], config["run"]["rounds"]) == (said["run"]["method"], said["run"]["rounds"])
+    assert config["method"]["head"] == said["method"]["head"]
+    for key, value in said["model"].items():
+        assert config["model"][key] == value
+    assert config["training"]["train"] == "head"
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ import { ModelChoice } from "./model_choice.js";
 import { Roster } from "./roster.js";
 import { SECTIONS, classesOf, documentOf, isEqual, recipeFor, smallestSide, strangeClasses, valuesOf } from "./run_document.js";
 import { h, setText } from "../lib/dom.js";
-import { count, listed } from "../lib/format.js";
+import { count, listed, sentence } from "../lib/format.js";
 
 /**
  * @typedef {import("./fields.js").Field} Field
@@ -113,6 +113,7 @@ export class Settings {
   /** @param {Record<string, any>} draft */
   restore({ values, roster, filledClasses, unshown, recipe, isChosen }) {
     this._recipe.write(recipe);
+    this.#sayRecipe();
     this.#isChosen = isChosen;
     this.#unshown = new Map(unshown ?? []);
     this.#roster.restore(roster);
@@ -233,9 +234,17 @@ export class Settings {
     this.#fields.get("training.local_steps")?.write(this.#form.defaults.training.local_steps);
     const hasFedplcc = this.#form.methods.some((/** @type {any} */ each) => each.name === "fedplcc");
     this.#fields.get("run.method")?.write(hasFedplcc ? "fedplcc" : this.#form.methods[0].name);
-    const chosen = this.#form.recipes.find((/** @type {any} */ each) => each.name === this._recipe.read());
-    this.#fillIn(chosen?.config ?? {});
-    setText(this._recipeNote, chosen?.summary ?? "Each method has its paper's settings: what was published, and not what works on any images.");
+    this.#fillIn(this.#chosenRecipe?.config ?? {});
+    this.#sayRecipe();
+  }
+
+  get #chosenRecipe() {
+    return this.#form.recipes.find((/** @type {any} */ each) => each.name === this._recipe.read());
+  }
+
+  #sayRecipe(why = "") {
+    const published = "Each method has its paper's settings: what was published, and not what works on any images.";
+    setText(this._recipeNote, `${sentence(this.#chosenRecipe?.summary ?? published)}${why}`);
   }
 
   /** Fill in the configuration of an earlier run. @param {Record<string, any>} config */
@@ -306,7 +315,7 @@ export class Settings {
     this._recipe.write(taken.name);
     this.#begin();
     const why = side === null ? "Not every client has looked at its images" : `The smallest image that clients looked at has ${count(side)} pixels at its smaller side`;
-    this._recipeNote.append(` ${why}.`);
+    this.#sayRecipe(` ${why}.`);
   }
 
   #recipeField() {
