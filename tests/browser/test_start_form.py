@@ -140,7 +140,7 @@ def test_photographs_begin_with_their_recipe_until_somebody_chooses(console: Con
     expect(box(form, "Image size")).to_have_value("32")
     expect(form.get_by_text("does not show goes along")).to_be_hidden()
     row(form, "bob").check()
-    expect(box(form, "Begin with")).to_have_value(""), "what somebody chose stays"
+    expect(box(form, "Begin with")).to_have_value("")  # what somebody chose stays
     box(form, "Begin with").select_option("Photographs")
     console.page.reload()
     expect(box(form, "Begin with")).to_have_value("photos")

@@ -9,7 +9,7 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.command.training.compare import DEFAULT_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SEEDS = 2
 """Number of seeds, unless it is told."""
@@ -17,6 +17,8 @@ BASELINE, USUAL = "fedavg", "fedplcc"
 CLIPPED = "clipped"
 """Name of the row that shows a row's own settings."""
 CLIP_NORM = 40.0
+OF_A_HEAD = ("run.rounds", "model.options.hidden_dim", "model.options.feature_norm")
+"""Keys in which heads of sums and heads that are trained differ."""
 FIRST_ROUNDS = 10
 """Rounds of the digits in a first comparison, which is to end within minutes."""
 
@@ -32,7 +34,7 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
         seeds: Number of seeds, from 0.
 
     Raises:
-        InvalidConfig: The file is there already, or what it would say cannot be trained.
+        InvalidConfig: The file is there already, a configuration cannot be read, or what it would say cannot be trained.
     """
     import tomllib
 
@@ -41,9 +43,9 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
     from fedplcc.comparison.template import template
     from fedplcc.runs.atomic_file import write_new
     from fedplcc.runs.configuration import DEFAULT_FILE as RUN_FILE
-    from fedplcc.runs.configuration import demo_file, plain_demo
+    from fedplcc.runs.configuration import plain_demo
     from fedplcc.runs.configuration_text import template as run_template
-    from fedplcc.shared.config.run import parse_federation
+    from fedplcc.shared.config.run import parse_federation, read_document
     from fedplcc.shared.errors import InvalidConfig
 
     file = file or DEFAULT_FILE
@@ -55,7 +57,8 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
     tables = _datasets(configs, file)
     if makes_digits:
         tables = {"digits": {**tables[beside.stem], "set": {"run.rounds": FIRST_ROUNDS}}}
-    rows = _rows([demo_file()] if makes_digits else configs, methods)
+    documents = {"digits": plain_demo()} if makes_digits else {each.stem: read_document(each) for each in configs}
+    rows = _rows(documents, methods)
     text = template(file.stem, tables, rows, seeds=range(seeds), baseline=[next(iter(rows))])
     document = tomllib.loads(text)
     if problems := problems_of(document):
@@ -89,18 +92,36 @@ def _datasets(configs: Sequence[Path], file: Path) -> dict[str, dict[str, Any]]:
     return tables
 
 
-def _rows(configs: Sequence[Path], methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The tables of the rows by name.
+def _rows(documents: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The tables of the rows by name, for the configurations of the data sets by name."""
+    tables = [document.get("run", {}) for document in documents.values()]
+    own = [run.get("method") for run in tables if isinstance(run, dict)]
+    rows = {}
+    for method in dict.fromkeys(methods or [BASELINE, *(name for name in own if isinstance(name, str)), USUAL]):
+        changes = {name: changed for name, document in documents.items() if (changed := _changes(document, method))}
+        rows[method] = {"method": method, **({"set_for": changes} if changes else {})}
+    if not methods and any("clip_norm" not in document.get("training", {}) for document in documents.values()):
+        label = f"{USUAL}, clip"
+        rows[CLIPPED] = {**rows[USUAL], "label": label, "set": {"training.clip_norm": CLIP_NORM}}
+    return rows
 
-    Raises:
-        InvalidConfig: A configuration cannot be read.
+
+def _changes(document: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """What another method than a configuration's own needs of it, by SECTION.KEY, so that the two can be compared.
+
+    It keeps the hyper-parameters that every method has. On features of a trained net it takes the rounds and the head of the
+    recipe for photographs that it belongs to: one method sums features, in two rounds, the others train.
     """
-    from fedplcc.shared.config.run import read_document
+    from fedplcc.comparison.sweep.section import flat
+    from fedplcc.shared.config.recipes import PHOTOS, recipe, shared_settings, with_recipe
 
-    if methods:
-        return {method: {"method": method} for method in methods}
-    own = [read_document(config).get("run", {}) for config in configs]
-    named = [run.get("method") for run in own if isinstance(run, dict)]
-    names = [BASELINE, *(name for name in named if isinstance(name, str)), USUAL]
-    clipped = {"method": USUAL, "label": f"{USUAL}, clip", "set": {"training.clip_norm": CLIP_NORM}}
-    return {name: {"method": name} for name in dict.fromkeys(names)} | {CLIPPED: clipped}
+    own = document.get("run", {}).get("method")
+    if own == method:
+        return {}
+    changes = {f"method.{key}": value for key, value in shared_settings(document, method).items()}
+    if document.get("training", {}).get("train") == "head":
+        said = flat(with_recipe({"run": {"method": method}}, PHOTOS))
+        changes |= {key: value for key, value in said.items() if key.startswith("method.")}
+        if recipe(PHOTOS)["run"]["method"] in (method, own):
+            changes |= {key: said[key] for key in OF_A_HEAD}
+    return changes

@@ -321,14 +321,12 @@ def _for_images(seen: Seen | None, method: str | None) -> tuple[str | None, list
     from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, RECIPES, recipe, recipe_for
 
     taken = recipe_for(None if seen is None else seen.side)
+    if method is not None and taken != PHOTOS:
+        is_its_own = method == recipe(taken)["run"]["method"]
+        said = f"{method} has the settings of its paper; --recipe {taken} has those that validation images chose"
+        return None, [said] if is_its_own else []
     if method is not None and method != recipe(taken)["run"]["method"]:
-        if taken != PHOTOS:
-            return None, []
         taken = PHOTOS_BY_STEPS
-    elif method is not None and taken != PHOTOS:
-        return None, [
-            f"{method} has the settings of its paper; --recipe {taken} has those that validation images chose"
-        ]
     why = "no image was looked at" if seen is None else seen.why
     others = " and ".join(name for name in RECIPES if name != taken)
     return taken, [f"--recipe {taken} is taken: {why}; there are {others} too"]

@@ -83,18 +83,31 @@ def recipe(name: str) -> dict[str, Any]:
     return read_document(Path(str(resources.files(__name__) / f"{name}.toml")))
 
 
+def shared_settings(document: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Return the hyper-parameters of a configuration that another method takes too: those of every method."""
+    if method == recipe(PHOTOS)["run"]["method"]:
+        return {}  # the one method whose clients send no model, so that none is averaged
+    return {key: value for key, value in document.get("method", {}).items() if key in MethodConfig.model_fields}
+
+
 def with_recipe(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a configuration's tables with those of a recipe below them: what both say is the document's.
 
-    Of the recipe's hyper-parameters another method keeps those that every method has; one with prototypes is balanced where
-    the recipe is for photographs.
+    For photographs another method than the recipe's gets the recipe that it belongs to, balanced where it has prototypes.
+    Else it keeps of the recipe's hyper-parameters those that every method has.
     """
-    merged: dict[str, Any] = recipe(name)
-    method = METHODS.get(document.get("run", {}).get("method", merged["run"]["method"]))
-    if method is not None and method.name != merged["run"]["method"]:
-        kept = {key: value for key, value in merged.get("method", {}).items() if key in MethodConfig.model_fields}
-        is_balanced = "weights" in merged["model"] and BALANCE in method.config.model_fields
-        merged["method"] = {**kept, **({BALANCE: BALANCED} if is_balanced else {})}
+    merged: dict[str, Any] = {"method": {}, **recipe(name)}
+    own = merged["run"]["method"]
+    method = METHODS.get(document.get("run", {}).get("method", own))
+    if method is not None and method.name != own:
+        sums = recipe(PHOTOS)["run"]["method"]
+        if "weights" in merged["model"]:
+            merged = recipe(PHOTOS if method.name == sums else PHOTOS_BY_STEPS)
+            merged["method"] = (
+                {BALANCE: BALANCED} if BALANCE in method.config.model_fields else merged.get("method", {})
+            )
+        else:
+            merged["method"] = shared_settings(merged, method.name)
     for section, values in document.items():
         below = merged.get(section)
         merged[section] = {**below, **values} if isinstance(below, Mapping) and isinstance(values, Mapping) else values

@@ -104,6 +104,26 @@ def test_configurations_and_methods_may_be_named(tmp_path: Path, monkeypatch: py
     assert [*read_comparison(Path("two.toml")).rows] == ["moon", "fpl"]
 
 
+def test_rows_on_a_recipes_run_have_what_each_method_needs_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, chosen in (("few", "photos"), ("many", "photos-steps"), ("small", "small-images")):
+        assert called("config", "init", f"{name}.toml", "--recipe", chosen)[0] == 0
+    words = ("--dataset", "few.toml", "--dataset", "many.toml", "--dataset", "small.toml")
+    assert called("config", "init", "--comparison", *words, "--seeds", "1")[0] == 0
+    found = {
+        (cell.dataset, cell.row): cell.federation.config for cell in cells_of(Path("compare.toml"), tmp_path / "out")
+    }
+    rounds = {cell: config.run.rounds for cell, config in found.items()}
+    assert {rounds[name, "classsums"] for name in ("few", "many")} == {2}
+    assert {rounds[name, row] for name in ("few", "many") for row in ("fedavg", "fedplcc")} == {40}
+    for row in ("fedavg", "classsums"):
+        assert found["few", row].model == found["many", row].model
+    assert {found[name, "fedplcc"].method.balance for name in ("few", "many")} == {0.5}  # type: ignore[attr-defined]
+    assert found["small", "fedavg"].method.global_average == found["small", "fedplcc"].method.global_average == "ema"
+
+
 def test_a_comparison_of_own_data_trains_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny_federation.write_data(tmp_path)

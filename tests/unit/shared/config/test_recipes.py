@@ -33,19 +33,21 @@ def test_what_a_person_says_goes_before_the_recipe() -> None:
     assert said["training"]["clip_norm"] == recipe("small-images")["training"]["clip_norm"]
 
 
-@pytest.mark.parametrize("name", ["small-images", PHOTOS_BY_STEPS])
 @pytest.mark.parametrize("method", METHODS)
-def test_another_method_has_its_own_settings_and_the_rest_of_the_recipe(method: str, name: str) -> None:
-    said = with_recipe({**MINE, "run": {"clients": ["a", "b"], "method": method}}, name)
-    assert said["model"] == recipe(name)["model"]
+def test_another_method_has_its_own_settings_and_what_else_it_needs(method: str) -> None:
+    document = {**MINE, "run": {**MINE["run"], "method": method}}
     record = METHODS[method]
-    if method == recipe(name)["run"]["method"]:
-        assert said.get("method", {}) == recipe(name).get("method", {})
-    elif name == PHOTOS_BY_STEPS:
-        assert said["method"] == ({"balance": 0.5} if record.has_prototypes else {})
-    else:
-        assert said["method"] == {"global_average": "ema"}
-    assert record.config.model_validate(said.get("method", {})).averaging == "weighted"
+    document |= {"public": {"data": "digits:synth"}} if record.uses_public(record.config()) else {}
+    small, steps = with_recipe(document, "small-images"), with_recipe(document, PHOTOS)
+    assert with_recipe(document, PHOTOS_BY_STEPS) == steps
+    for said in (small, steps):
+        assert parse_federation(said).config.run.method == method
+    assert small["training"] == recipe("small-images")["training"]
+    assert steps["run"]["rounds"] == (2 if method == "classsums" else 40)
+    assert steps["model"] == recipe(PHOTOS if method == "classsums" else PHOTOS_BY_STEPS)["model"]
+    if method not in ("fedplcc", "classsums"):
+        assert small["method"] == {"global_average": "ema"}
+        assert steps["method"] == ({"balance": 0.5} if record.has_prototypes else {})
 
 
 @pytest.mark.parametrize(
