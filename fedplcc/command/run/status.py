@@ -76,6 +76,7 @@ async def _timing_of(there: AsyncGateway, run_id: str, number: int) -> dict[str,
 
 
 def _print(shown: _Shown) -> None:
+    from fedplcc.runs.artifacts import joining_texts
     from fedplcc.terminal.progress import console_for
     from fedplcc.terminal.round_bytes_lines import foreseen_line, measured_line
     from fedplcc.terminal.round_table import RoundTable
@@ -107,4 +108,5 @@ def _print(shown: _Shown) -> None:
         table = RoundTable.of(metrics, has_time=seconds is not None, config=run.config)
         for text in (*table.notes, table.heading()):
             console.print(text)
-        console.print(table.line(metrics, seconds))
+        for text in (table.line(metrics, seconds), *joining_texts(metrics)):
+            console.print(text)

@@ -19,6 +19,7 @@ from fedplcc.runs.artifacts import (
     claim_folder,
     describe,
     ending_of,
+    joining_texts,
     read_record,
     summary,
     write_record,
@@ -189,6 +190,13 @@ def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_pat
     assert told[2] == (
         "model.safetensors is what the run began with, or has a part of that: clients share no whole models in it"
     )
+
+
+def test_what_joining_is_worth_is_told_where_clients_said_it() -> None:
+    line = {"joining": {"south": -0.002, "north": 0.034}}
+    said = "joining: north +3.4, south -0.2 (points of a client's own model over its images alone)"
+    assert joining_texts(line) == [said]
+    assert joining_texts({"joining": None}) == []
 
 
 def test_without_matplotlib_everything_but_the_picture_is_there(
