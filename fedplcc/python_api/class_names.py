@@ -179,6 +179,11 @@ def label_of(label: Any, names: Names | None) -> str:
     return composed(names[number])
 
 
+def are_numbers(names: Sequence[str]) -> bool:
+    """Whether classes are called by their numbers, as those of labels that nothing names are."""
+    return all(name.isascii() and name.isdigit() for name in names)
+
+
 def check_names(found: Sequence[str], run_classes: Sequence[str], *, are_named: bool) -> None:
     """Refuse classes that the run has not.
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedplcc.python_api.class_names import Names, NamesAt, check_names, label_of, names_of, own_names
+from fedplcc.python_api.class_names import Names, NamesAt, are_numbers, check_names, label_of, names_of, own_names
 from fedplcc.runs.atomic_file import atomic_file, make_folder
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.pixels import picture as as_rgb
@@ -151,9 +151,8 @@ class Client:
             arrays["x_test"] = arrays["x_train"][:0]
         declared = [name for split in ("train", "test") for name in self._declared(split)]
         names = list(dict.fromkeys([*declared, *sorted({*found["train"], *found["test"]}, key=_in_order)]))
-        check_names(
-            names, run_classes, are_named=bool(declared) or not all(name.isascii() and name.isdigit() for name in names)
-        )
+        if run_classes:  # else the run takes its clients' names
+            check_names(names, run_classes, are_named=bool(declared) or not are_numbers(names))
         ids = {name: number for number, name in enumerate(names)}
         for split, labels in found.items():
             arrays[f"y_{split}"] = np.array([ids[name] for name in labels], np.int64)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.sweep.section import flat
+from fedplcc.python_api.class_names import are_numbers
 from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
 from fedplcc.runs.initial_model import anchored, require_file, with_model_file
 from fedplcc.runs.run_folder import RUNS
-from fedplcc.shared.config.recipes import RECIPES, with_recipe
+from fedplcc.shared.config.recipes import RECIPES, recipe_for, with_recipe
 from fedplcc.shared.config.run import FederationFile, RunConfig, parse_federation, read_document
-from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig, InvalidData
+from fedplcc.terminal.class_sentences import class_sentences
 from fedplcc.trainer.data.loading import describe
+from fedplcc.trainer.data.names import listed
+from fedplcc.trainer.data.survey import smallest_of
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig | FederationFile"
 """A run's configuration: the name of a recipe ("photos"), a TOML file, its tables as a mapping, or a checked record."""
@@ -32,7 +37,8 @@ def federation_of(
     """Return the checked configuration with its clients.
 
     Args:
-        config: The configuration; the digits of four domains, as in `fedplcc demo`, if None.
+        config: The configuration; if None the recipe for the clients' images, without clients the digits of four domains, as
+            in `fedplcc demo`.
         clients: Clients by name, instead of the configuration's own and of its `run.clients`.
         settings: Keys to change, dotted or as nested tables. `run.method` drops the former method's hyper-parameters.
         out: Folder of the run; images from Python are written beside it.
@@ -41,12 +47,16 @@ def federation_of(
         InvalidConfig: Something in them is wrong, with a sentence for every problem.
         InvalidData: A client's images from Python have another form.
     """
+    folder = (RUNS if out is None else out.parent) / STORED
+    if config is None and clients is not None:
+        specs = [_client(name, client).table((), folder)["data"] for name, client in clients.items()]
+        smallest = smallest_of(specs)
+        config = recipe_for(None if smallest is None else min(smallest))
     document = _changed(_document(config), settings or {})
     if clients is not None:
         document.pop("partition", None)
         run, data = document.get("run"), document.get("data")
         classes = data.get("classes", ()) if isinstance(data, Mapping) else ()
-        folder = (RUNS if out is None else out.parent) / STORED
         document["clients"] = {name: _client(name, client).table(classes, folder) for name, client in clients.items()}
         if isinstance(run, Mapping) and "run.clients" not in flat(settings or {}):
             document["run"] = {key: value for key, value in run.items() if key != "clients"}
@@ -64,11 +74,21 @@ def _with_roster(document: dict[str, Any]) -> dict[str, Any]:
     tables = document.get("clients")
     if not tables:
         raise InvalidConfig("a recipe has no clients of its own: give clients={name: fedplcc.Client(...)}")
-    found = {name for table in tables.values() for name in describe(table["data"])}
+    counts = {client: describe(table["data"]) for client, table in tables.items()}
+    numbered, named = [{name for name, of in counts.items() if are_numbers([*of]) is each} for each in (True, False)]
+    if numbered and named:
+        without, having = min(numbered), min(named)
+        raise InvalidData(
+            f"client {without} has the classes {listed([*counts[without]])} and client {having} has "
+            f"{listed([*counts[having]])}: labels without names count in an order that nobody said; name them with classes="
+        )
+    classes = sorted({name for of in counts.values() for name in of})
+    for sentence in class_sentences(counts, classes, fewest=0):
+        warnings.warn(sentence, stacklevel=4)
     return {
         **document,
         "run": {"clients": sorted(tables), **document["run"]},
-        "data": {"classes": sorted(found), **document["data"]},
+        "data": {"classes": classes, **document["data"]},
     }
 
 

@@ -53,7 +53,8 @@ def simulate(
     configuration names.
 
     Args:
-        config: A TOML file, its tables as a mapping, or a RunConfig; the digits of four domains if None.
+        config: A TOML file, its tables as a mapping, a RunConfig, or a recipe's name; if None the recipe for the clients'
+            images, without clients the digits of four domains.
         clients: Clients with their data by name, instead of the configuration's tables and roster.
         callbacks: Told of each round, see `fedplcc.Callback`; a function takes the `RoundResult` alone.
         out: Folder for the results; `fedplcc-runs/NAME`, or the next free one, if None.

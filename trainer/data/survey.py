@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,6 +177,16 @@ def survey(
         num_bright=sum(mean > 255 - DARK for mean in seen.means),
         copies=_copies(sides, seen.looks),
     )
+
+
+def smallest_of(specs: Iterable[str]) -> Size | None:
+    """Return the size of the image with the smallest side among those that a look at the data sets reads; None if none.
+
+    Raises:
+        InvalidData: A data set cannot be opened.
+    """
+    sizes = [survey(spec).smallest for spec in dict.fromkeys(specs)]
+    return min((size for size in sizes if size is not None), key=min, default=None)
 
 
 def _range(sides: Sequence[Samples], reasons: Mapping[str, int]) -> tuple[str, ...]:

@@ -301,13 +301,12 @@ def _seen_by(sides: Sequence[int | None]) -> Seen | None:
 
 def _seen(document: Mapping[str, Any]) -> Seen | None:
     """Look at images of the clients' data; None where nobody can."""
-    from fedplcc.trainer.data.survey import survey
+    from fedplcc.trainer.data.survey import smallest_of
 
-    smallest = [survey(spec).smallest for spec in dict.fromkeys(each["data"] for each in document["clients"].values())]
-    known = [size for size in smallest if size is not None]
-    if not known:
+    smallest = smallest_of(each["data"] for each in document["clients"].values())
+    if smallest is None:
         return None
-    height, width = min(known, key=min)
+    height, width = smallest
     return Seen(min(height, width), f"the smallest image that was looked at has {height} x {width} pixels")
 
 

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.python_api.federation import federation_of
+from fedplcc.shared.config.recipes import recipe
 from fedplcc.shared.config.run import load_federation
 from fedplcc.shared.errors import InvalidConfig, InvalidData
 from tests.support import ROOT
@@ -118,6 +119,23 @@ def test_clients_from_python_stand_for_the_roster_of_the_file(data: Path, tmp_pa
     assert roster({"run.min_clients": 2}) is None
     with pytest.raises(InvalidConfig, match=r"run\.clients names 'west', but there is no table"):
         roster({"run.clients": ["west"]})
+
+
+@pytest.mark.parametrize(("side", "name"), [(32, "small-images"), (70, "photos")])
+def test_clients_without_a_configuration_get_the_recipe_for_their_images(side: int, name: str, tmp_path: Path) -> None:
+    images = (np.zeros((20, side, 80, 3), np.uint8), np.arange(20) % 2)
+    clients = {site: fedplcc.Client(train=images, test=images, classes=["cat", "dog"]) for site in ("north", "south")}
+    config = federation_of(None, clients, None, tmp_path / "run").config
+    assert config.run.clients == ("north", "south")
+    assert config.data.classes == ("cat", "dog")
+    assert config.model.weights == recipe(name)["model"].get("weights")
+    assert config.run.method == recipe(name)["run"]["method"]
+    clients["east"] = fedplcc.Client(train=images, test=images)
+    with pytest.raises(InvalidData, match=r"client east has the classes 0, 1 and client north has cat, dog"):
+        federation_of(None, clients, None, tmp_path / "run")
+    clients["east"] = fedplcc.Client(train=images, test=images, classes=["Cat", "dog"])
+    with pytest.warns(UserWarning, match="client east has no 'cat'; see that its classes are spelt as the others'"):
+        federation_of(None, clients, None, tmp_path / "run")
 
 
 def test_a_mapping_and_a_checked_configuration_give_the_bytes_of_the_file(
