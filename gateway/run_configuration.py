@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from fedplcc.shared import documents
 from fedplcc.shared.config.key_descriptions import key_descriptions
 from fedplcc.shared.config.problems import run_problems
-from fedplcc.shared.config.recipes import RECIPES, recipe
+from fedplcc.shared.config.recipes import AT_SITES, RECIPES, recipe
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.tables.model import STEMS, TimmOptions
 from fedplcc.shared.config.toml_text import toml_tables
@@ -47,6 +47,7 @@ def form() -> documents.RunConfigurationForm:
         model_forms=list(FORMS_OF_MODELS),
         timm_options=described_schema(TimmOptions),
         recipes=[documents.RecipeChoice(**asdict(each), config=recipe(each.name)) for each in RECIPES.values()],
+        at_sites=dict(AT_SITES),
     )
 
 

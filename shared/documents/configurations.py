@@ -71,6 +71,8 @@ class RunConfigurationForm(Document):
     timm_options: dict[str, Any]
     """JSON Schema of `model.options` for timm:NAME."""
     recipes: list[RecipeChoice]
+    at_sites: dict[str, Any]
+    """Hyper-parameters that a run of clients that have joined begins with, where its method has them."""
 
 
 class ConfigurationCheck(Document):

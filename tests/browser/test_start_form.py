@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from fedplcc.shared.config.recipes import RECIPES, recipe
+from fedplcc.shared.config.recipes import AT_SITES, RECIPES, recipe
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import DARK_PHONE, Console
@@ -83,6 +83,7 @@ def test_who_picks_clients_can_start_with_the_keyboard_alone(console: Console, f
     assert config["run"]["clients"] == ["ann", "bob"]
     assert config["data"]["classes"] == ["a", "b", "c"], "those of the clients"
     assert (config["run"]["method"], config["run"]["rounds"]) == ("fedplcc", 30)
+    assert config["method"] == {**config["method"], **recipe("small-images")["method"], **AT_SITES}
 
 
 @pytest.mark.full

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 CLIENT = "{client}"
 """Placeholder for a client's name in a data specification."""
-MIN_CLUSTER_SIZE = "min_cluster_size"
 PUBLIC_IMAGES = {"data": "digits:synth", "num_images": 1000}
 """Public images for a method that needs some: they need no download."""
 NAMED_DATA = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
@@ -130,7 +129,7 @@ def init(
     from fedplcc.runs.backbone_digests import lacks_weights, with_digests
     from fedplcc.runs.configuration import DEFAULT_FILE
     from fedplcc.runs.configuration_text import short_template, template
-    from fedplcc.shared.config.recipes import KEEP_WEIGHTS, with_recipe
+    from fedplcc.shared.config.recipes import AT_SITES, KEEP_WEIGHTS, with_recipe
     from fedplcc.shared.config.run import parse_federation
     from fedplcc.shared.errors import InvalidConfig
     from fedplcc.shared.methods import METHODS
@@ -177,9 +176,9 @@ def init(
     elif gateway is not None and "weights" in document.get("model", {}):
         notes = [*notes, f"each client's host keeps the weights that the run begins with, once: {KEEP_WEIGHTS}"]
     record = METHODS.get(document["run"]["method"])
-    if record is not None and gateway is not None and MIN_CLUSTER_SIZE in record.config.model_fields:
-        # Every member gets the prototypes, and one sample's is its feature.
-        document["method"] = {**document.get("method", {}), MIN_CLUSTER_SIZE: 2}
+    if record is not None and gateway is not None:
+        at_sites = {key: value for key, value in AT_SITES.items() if key in record.config.model_fields}
+        document["method"] = {**at_sites, **document.get("method", {})}
     if record is not None and record.uses_public(record.config()):
         document["public"] = PUBLIC_IMAGES
         if data or gateway is not None:

