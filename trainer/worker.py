@@ -57,7 +57,8 @@ RETRY_FAILED_S = 30.0
 LEAST_GAP_S = 0.1
 """Least time between two heartbeats: a tiny task changes its activity more often than anybody needs to know."""
 VAIN_PER_S, VAIN_AT_ONCE = 1.0, 100.0
-"""Tasks that are not done, and reasons for none, of a second and at once: each leaves lines on this site's disk."""
+"""Tasks that are not done, reasons for none, and streams that begin, of a second and at once: each leaves lines on this
+site's disk."""
 JOIN_THREADS_S = 5.0
 """Longest time that the end waits for the other threads, whose calls are cancelled by then."""
 
@@ -411,7 +412,8 @@ class Worker:
         """Log once that the connection is lost; returns the reason."""
         self._connected(False)
         if reason != trouble and not self._is_ending:
-            log.warning("disconnected", reason=reason, detail=f"{detail}; trying again until it works")
+            level = logging.DEBUG if self._vain.wait_s("join") else logging.WARNING
+            log.log(level, "disconnected", reason=reason, detail=f"{detail}; trying again until it works")
         return reason
 
     def _warn_of_proxy(self, idle_s: float | None) -> None:
@@ -425,7 +427,8 @@ class Worker:
 
     def _connected(self, is_connected: bool) -> None:
         if is_connected and not self._is_connected:
-            log.info("connected", aggregator=self._client.address)
+            level = logging.DEBUG if self._vain.take("join") else logging.INFO
+            log.log(level, "connected", aggregator=self._client.address)
         self._is_connected = is_connected
         self._metrics.is_connected.set(is_connected)
 

@@ -541,6 +541,15 @@ def test_an_aggregator_that_asks_for_ever_other_things_in_vain_does_not_fill_the
     shell.await_idle()
     shell.await_idle()
     assert shell.runner.begun.empty(), "it pauses after what failed in vain"
+    shell.worker._vain = TokenBuckets(1e-9, 2)
+    caplog.clear()
+    for count in range(4):
+        shell.client.pushed.put(Unavailable("away"))
+        shell.await_joins(count + 2)
+        shell.push(IDLE)
+        eventually(lambda: shell.worker._is_connected, "it is connected", WAIT_S)
+    told = [vars(record)["msg"]["event"] for record in caplog.records]
+    assert (told.count("connected"), told.count("disconnected")) == (2, 2)
 
 
 def test_a_result_that_comes_too_late_is_dropped_and_no_problem(shell: Shell) -> None:
