@@ -38,6 +38,7 @@ from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import IdleReason, OwnersWord
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, LogLevel, Task, TaskKey
 from fedplcc.shared.wire.backoff import backoff
+from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
 from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
 from fedplcc.trainer.aggregator.round_service import LEAVING_S
@@ -55,6 +56,9 @@ RETRY_FAILED_S = 30.0
 """Pause before a failed task is tried again although it has not changed: its data may have been repaired."""
 LEAST_GAP_S = 0.1
 """Least time between two heartbeats: a tiny task changes its activity more often than anybody needs to know."""
+VAIN_PER_S, VAIN_AT_ONCE = 1.0, 100.0
+"""Tasks that are not done, reasons for none, and streams that begin, of a second and at once: each leaves lines on this
+site's disk."""
 JOIN_THREADS_S = 5.0
 """Longest time that the end waits for the other threads, whose calls are cancelled by then."""
 
@@ -147,6 +151,7 @@ class Worker:
         self._why_idle = ""
         self._worked_for = ""
         self._hindrances: Mapping[str, str] = {}
+        self._vain = TokenBuckets(VAIN_PER_S, VAIN_AT_ONCE)
 
     @property
     def is_well(self) -> bool:
@@ -239,6 +244,8 @@ class Worker:
         self._heartbeat_asked.put(None)
         if outcome == "cancelled":
             self._refresh(task)
+        if outcome != "done":
+            pause(self._vain.take("task"), lambda: self._is_ending)
 
     def _trace(self, work: _Work, span: traces.Part, outcome: str) -> None:
         """Record a task as a span of its round, with what it did one after another."""
@@ -254,7 +261,8 @@ class Worker:
         is_at_work = task.idle_reasons.get(self._worked_for) == IdleReason.IN_ROUND
         hindrances = {run_id: why for run_id, why in task.idle_reasons.items() if why != IdleReason.IN_ROUND}
         is_between = is_at_work and hindrances == self._hindrances
-        level = logging.DEBUG if is_between or task.detail == self._why_idle else logging.INFO
+        is_known = is_between or task.detail == self._why_idle or self._vain.take("idle") > 0
+        level = logging.DEBUG if is_known else logging.INFO
         log.log(level, "idle", asked=task.kind.value, detail=task.detail)
         self._why_idle, self._hindrances = task.detail, hindrances
 
@@ -404,7 +412,8 @@ class Worker:
         """Log once that the connection is lost; returns the reason."""
         self._connected(False)
         if reason != trouble and not self._is_ending:
-            log.warning("disconnected", reason=reason, detail=f"{detail}; trying again until it works")
+            level = logging.DEBUG if self._vain.wait_s("join") else logging.WARNING
+            log.log(level, "disconnected", reason=reason, detail=f"{detail}; trying again until it works")
         return reason
 
     def _warn_of_proxy(self, idle_s: float | None) -> None:
@@ -418,7 +427,8 @@ class Worker:
 
     def _connected(self, is_connected: bool) -> None:
         if is_connected and not self._is_connected:
-            log.info("connected", aggregator=self._client.address)
+            level = logging.DEBUG if self._vain.take("join") else logging.INFO
+            log.log(level, "connected", aggregator=self._client.address)
         self._is_connected = is_connected
         self._metrics.is_connected.set(is_connected)
 

@@ -15,6 +15,7 @@ from fedplcc.aggregator.incoming.initial_models import Beginning, CommittedModel
 from fedplcc.aggregator.ledger.audited import AuditLog
 from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.ledger.limits import Limits
+from fedplcc.aggregator.presence.allowances import Allowances
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import SESSION, Store
@@ -34,6 +35,9 @@ from fedplcc.shared.identity.principals import current_principal
 from fedplcc.shared.reasons import WaitsForClients
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
+
+HOURLY_BEGUN = 2
+"""Runs that a key may begin in an hour, in numbers of those that it may have open: each tells sites and people."""
 
 FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
 """Returns a committed round's model or prototypes; see `Coordinator.artifact`."""
@@ -72,11 +76,13 @@ class RunCreation:
         *,
         creators: Mapping[str, str],
         audit: AuditLog | None,
+        monotonic_clock: Callable[[], float],
     ) -> None:
         self._ledger, self._store, self._requests, self._blobs = ledger, store, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact
         self._limits, self._creators, self._audit = limits, dict(creators), audit
         self._starters = {caller: starter_in(store, caller) for caller in {*creators.values()}}
+        self._begun = Allowances(HOURLY_BEGUN * limits.max_open_runs_per_key, monotonic_clock)
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
         """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
@@ -136,6 +142,7 @@ class RunCreation:
             )
             caller = current_principal.get().caller
             self._creators[created.run_id] = caller
+            self._begun.take(caller)
             if caller not in self._starters:
                 self._starters[caller] = starter_in(self._store, caller)
             return created
@@ -164,7 +171,7 @@ class RunCreation:
         self._require_share()
 
     def _require_share(self) -> None:
-        """Refuse a key that has as many open runs as one may have: others must find room."""
+        """Refuse a key that has as many open runs as one may have, or has begun so many: others' room, and messages."""
         caller, most = current_principal.get(), self._limits.max_open_runs_per_key
         self._creators = {run.run_id: self._creators.get(run.run_id, "") for run in self._ledger.open_runs()}
         self._starters = {name: self._starters[name] for name in {*self._creators.values()} & self._starters.keys()}
@@ -172,6 +179,12 @@ class RunCreation:
             raise TooManyOpenRuns(
                 f"{most} runs of {caller.caller} have not ended, as many as one key may have "
                 "(--max-open-runs-per-key); stop one that is not needed, or wait until one ends",
+                max_open_runs=most,
+            )
+        if caller.key_id and not self._begun.suffices(caller.caller):
+            raise TooManyOpenRuns(
+                f"{caller.caller} has begun {HOURLY_BEGUN * most} runs within an hour, ended ones too, as many as one key "
+                "may (twice --max-open-runs-per-key); try again later",
                 max_open_runs=most,
             )
 

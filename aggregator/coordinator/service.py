@@ -138,6 +138,7 @@ class Coordinator:
             self._limits,
             creators=store.open_run_creators(),
             audit=audit,
+            monotonic_clock=monotonic_clock,
         )
         self._extensions = Extensions(self._ledger, store, keep or Keep())
         self._memberships = Memberships(

@@ -89,6 +89,9 @@ def explains_errors(command: Callable[..., int | None]) -> Callable[..., None]:
         except FedplccError as error:
             say(error.detail)
             code = exit_code_of(error)
+        except RecursionError:
+            say("a file has lists or tables nested deeper than any that fedplcc writes: it is another's")
+            code = ExitCode.USAGE
         except Interrupted as interruption:
             say(str(interruption) or "interrupted")
             code = ExitCode.INTERRUPTED

@@ -75,8 +75,10 @@ def print_run(run: Run, sentence: str, *, as_json: bool) -> None:
 
 
 def sentence_of_run(run: Run) -> str:
-    """A run's method, status, reason and round in a sentence."""
+    """A run's method, status, reason and round in a sentence that a terminal can be given."""
+    from fedplcc.terminal.printable import printable
+
     where = "not begun" if run.round < 0 else f"round {run.round} of {run.total_rounds} {run.phase}"
     waits = ", a pause waits for the round to commit" if run.is_pause_requested else ""
     reason = f" ({run.reason})" if run.reason else ""
-    return f"run {run.run_id}: {run.method}, {run.status}{reason}, {where}{waits}"
+    return printable(f"run {run.run_id}: {run.method}, {run.status}{reason}, {where}{waits}")

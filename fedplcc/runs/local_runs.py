@@ -122,7 +122,7 @@ def find_runs(
                 broken[str(folder)] = f"cannot be read ({error.strerror or error})"
             except KeyError as error:
                 broken[str(folder)] = f"does not hold a whole run (its files do not say {error})"[:MAX_SENTENCE]
-            except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 broken[str(folder)] = f"does not hold a whole run ({error})"[:MAX_SENTENCE]
     return Found(runs, broken, is_whole=True)
 

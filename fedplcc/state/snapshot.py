@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from urllib.parse import quote
 
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.aggregator.store.opening import SQLITE, belonging
-from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from fedplcc.shared.process.disk import why_unusable
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -102,11 +103,15 @@ def named_blobs(database: Path) -> dict[str, int]:
     """The blobs in a copied database of any revision, each with its size in bytes.
 
     Raises:
+        PayloadCorrupt: One has no SHA-256 for a name: files are read and written by them.
         StoreUnavailable: It cannot be read.
     """
     try:
         with closing(sqlite3.connect(f"file:{quote(str(database.resolve()))}?mode=ro", uri=True)) as connection:
-            return dict(connection.execute("SELECT sha256, size_bytes FROM blobs ORDER BY sha256"))
+            named = dict(connection.execute("SELECT sha256, size_bytes FROM blobs ORDER BY sha256"))
+        if not all(re.fullmatch("[0-9a-f]{64}", str(name)) for name in named):
+            raise PayloadCorrupt(f"{database} names blobs by what is no SHA-256: use another backup")
+        return named
     except sqlite3.Error as error:
         raise StoreUnavailable(f"cannot read {database}: {error}") from error
 

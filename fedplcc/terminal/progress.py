@@ -24,6 +24,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Column
+from rich.text import Text
 
 from fedplcc.shared.chance import RunWarningKind
 from fedplcc.shared.documents import Event
@@ -36,7 +37,15 @@ from fedplcc.terminal.run_history import RunHistory
 
 def console_for(*, json: bool) -> Console:
     """The console for progress: stdout, or stderr where stdout is for a program."""
-    return Console(stderr=json, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return _PlainConsole(stderr=json, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+class _PlainConsole(Console):
+    """A console whose texts give a terminal no commands, whoever wrote them."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text, with what `printable` escapes in each of its lines."""
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
 
 
 def shows_bars(console: Console) -> bool:
@@ -131,7 +140,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         warnings = self.run.warnings
         for warning in warnings:
             if warning.kind not in self._warned:
-                self.note(printable(f"warning: {warning.sentence}"))
+                self.note(f"warning: {warning.sentence}")
         self._warned = {warning.kind for warning in warnings}
         if self._bar is not None:
             self._bar.update(self._bar_task, completed=event.round)
@@ -184,7 +193,9 @@ def shown_steps(console: Console, count: int) -> Iterator[Callable[[str], None]]
 
 def _bar(console: Console, *columns: ProgressColumn, disable: bool = False) -> Progress:
     """A bar with a description, as wide as the terminal, that vanishes at the end."""
-    description = TextColumn("{task.description}", table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis"))
+    description = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis")
+    )
     # On a narrow terminal the words and the numbers say more than a bar of three characters.
     bar = (BarColumn(bar_width=None, table_column=Column(ratio=1)),) if console.width >= 60 else ()
     return Progress(description, *bar, *columns, console=console, transient=True, expand=True, disable=disable)

@@ -223,5 +223,8 @@ def read_document(path: Path) -> dict[str, Any]:
         raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InvalidConfig(f"{path} is not UTF-8 text; save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not TOML's own for a number of 5,000 digits, or lists in 1,000 lists
         raise InvalidConfig(f"{path} is not TOML: {error}") from error

@@ -28,6 +28,8 @@ from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
 from fedplcc.shared.identity.audit_chain import checked_head
 from fedplcc.shared.types import Client, Environment, ForgottenRun, Membership
 
+INTERVALS_S = 0.01, 86_400.0
+"""Shortest and longest time between two heartbeats that an aggregator may ask for."""
 TOKEN_CHARACTERS = (16, 128)
 """Fewest and most characters of an instance token."""
 MAX_PACKAGES = 32
@@ -102,8 +104,8 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
 def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membership:
     """Return the membership of an answer."""
     interval = seconds_of(response.heartbeat_interval)
-    if interval <= 0:
-        raise malformed("heartbeat_interval", f"{interval} s is no interval")
+    if not INTERVALS_S[0] <= interval <= INTERVALS_S[1]:
+        raise malformed("heartbeat_interval", f"{interval:g} s is not {INTERVALS_S[0]:g} to {INTERVALS_S[1]:g} s")
     return Membership(
         heartbeat_interval_s=interval,
         lease_s=seconds_of(response.lease),

@@ -181,7 +181,7 @@ POLL = st.builds(
 )
 MEMBERSHIP = st.builds(
     Membership,
-    heartbeat_interval_s=st.integers(1, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
+    heartbeat_interval_s=st.integers(10**7, 86_400 * 10**9).map(lambda nanoseconds: nanoseconds / 1e9),
     lease_s=st.integers(0, 10**12).map(lambda nanoseconds: nanoseconds / 1e9),
     max_chunk_bytes=st.integers(1, 2**62),
     max_blob_bytes=st.integers(1, 2**62),

@@ -14,6 +14,7 @@ from fedplcc.shared.codes import Code
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import FedplccError, InvalidData, InvalidModel
 from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.task.withholding import KEPT
 
 _CPU_ALLOCATOR = ("DefaultCPUAllocator", "alloc_cpu")
 """Marks of torch's error for host memory, which is a plain RuntimeError."""
@@ -33,13 +34,31 @@ class ModelFailed(FedplccError):
     reason = "MODEL_FAILED"
 
 
+_STAYS = "its sentence stays at this site"
+
+
 @contextmanager
-def site_failures(model: ModelSection) -> Iterator[None]:
+def site_failures(model: ModelSection, *, withholds: bool = False) -> Iterator[None]:
     """Within the block, turn errors of memory and of the model's own code into errors of this module; others pass unchanged.
+
+    Args:
+        model: The model that is made or used.
+        withholds: Whether the sentence of no error leaves the site.
 
     Raises:
         OutOfMemory, ModelFailed: The original error is their cause.
     """
+    try:
+        with _mapped(model):
+            yield
+    except FedplccError as error:
+        if withholds:
+            error.add_note(_STAYS)
+        raise
+
+
+@contextmanager
+def _mapped(model: ModelSection) -> Iterator[None]:
     try:
         yield
     except Cancelled:
@@ -66,6 +85,8 @@ def sentence_for_others(error: FedplccError) -> str:
     The whole sentence is `error.detail`, which the trainer's log has.
     """
     cause = error.__cause__
+    if _STAYS in getattr(error, "__notes__", ()):
+        return KEPT
     if isinstance(error, InvalidData):
         return "this client's data cannot be read, or do not fit the run; the log of its trainer says why"
     if isinstance(error, InvalidModel) and cause is not None:

@@ -6,12 +6,17 @@ from fedplcc.shared.config.declared_arrays import declared_arrays, sent_groups
 from fedplcc.shared.errors import BlobCorrupt, MalformedRequest
 from fedplcc.shared.methods.arrays import ArrayGroup, group_fault
 from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.resources import rooms
 from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet
 from fedplcc.trainer.cancellation import check
 from fedplcc.trainer.task.encoding import decoded_model
+from fedplcc.trainer.task.failures import OutOfMemory
 from fedplcc.trainer.task.job import Job
 from fedplcc.trainer.task.models.latest_model import LatestModel
+
+LARGE_BYTES = 64 << 20
+"""Size beyond which a blob is held against the memory that is left."""
 
 log = get_logger("fedplcc.trainer.task.received")
 
@@ -105,8 +110,15 @@ def fetched(job: Job, blob: BlobRef) -> bytes:
 
     Raises:
         BlobCorrupt: It had another SHA-256 twice.
+        OutOfMemory: It is announced as larger than the memory that is left: nothing of it is fetched.
         Cancelled: `should_stop()` holds.
     """
+    if blob.size_bytes > LARGE_BYTES and blob.size_bytes > min(
+        (each.left_bytes for each in rooms()), default=blob.size_bytes
+    ):
+        raise OutOfMemory(
+            f"the {blob.role} that the task comes with has {blob.size_bytes} bytes, more than are free here"
+        )
     for _ in range(2):
         check(job.should_stop)
         with job.timed("download_seconds"):

@@ -157,7 +157,7 @@ class TaskRunner:
             return
         on_problem = self._told(on_problem, config)
         built = config.model if task.kind is TaskKind.INIT else self._site.model or config.model
-        with site_failures(built):
+        with site_failures(built, withholds=self._withholds(config)):
             prepare_torch(config.training.threads, self._site.device)
             place = place_of(task, config)
             began = self._run_data.began(task.run.run_id, place)
@@ -197,10 +197,13 @@ class TaskRunner:
 
     def _told(self, on_problem: OnProblem | None, config: RunConfig) -> OnProblem | None:
         """Return whom to tell of problems, without what the site withholds."""
-        if on_problem is None or (self._site.tells_counts and not config.withholds):
+        if on_problem is None or not self._withholds(config):
             return on_problem
         tell = on_problem
         return lambda problem: tell(without_detail(problem))
+
+    def _withholds(self, config: RunConfig) -> bool:
+        return config.withholds or not self._site.tells_counts
 
     def _announce(self, client: Client, aggregator: AggregatorPort) -> None:
         """Tell the aggregator where the client has other samples than it said.

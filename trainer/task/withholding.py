@@ -20,6 +20,8 @@ TOLD_TIMINGS = frozenset(
     {"build_seconds", "download_seconds", "received_bytes", "retries", "sent_bytes", "stage_seconds", "upload_seconds"}
 )
 """Measurements of a task that no image has a part in."""
+KEPT = "this client keeps its problems to itself; the log of its trainer has them"
+"""Sentence of a problem whose own one stays."""
 
 
 def without_counts(update: Update) -> Update:
@@ -34,7 +36,7 @@ def told_timings(timings: Mapping[str, float], *, withholds: bool) -> dict[str, 
 
 def without_detail(problem: ClientProblem) -> ClientProblem:
     """Return a problem that says its kind and what to do, and nothing of the images."""
-    return replace(problem, detail="this client keeps its problems to itself; the log of its trainer has them")
+    return replace(problem, detail=KEPT)
 
 
 def told_update(update: Update, leaves: Leaves) -> Update:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import pickle  # nosec B403
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -45,6 +45,8 @@ def read_weights(path: Path) -> dict[str, Array]:
     try:
         if path.suffix == ".safetensors":
             values: object = load_file(path)
+        elif _is_compressed(path):
+            raise InvalidModel(f"{path} is compressed, which no file is that torch writes")
         else:
             with warnings.catch_warnings():  # of files that other versions of pickle wrote; errors say enough
                 warnings.simplefilter("ignore")
@@ -53,8 +55,9 @@ def read_weights(path: Path) -> dict[str, Array]:
         raise InvalidModel(
             f"{path} holds more than tensors, and reading it could run code: save its state_dict() alone"
         ) from error
-    # torch and its formats raise errors of many kinds for a file that is none.
-    except (SafetensorError, OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except InvalidModel:
+        raise
+    except Exception as error:  # of every kind, for a file that is none
         raise InvalidModel(f"{path} is no file of weights: {type(error).__name__}") from error
     for key in NESTED:
         if isinstance(values, Mapping) and isinstance(values.get(key), Mapping):
@@ -65,6 +68,14 @@ def read_weights(path: Path) -> dict[str, Array]:
     if not tensors:
         raise InvalidModel(f"{path} holds no tensors by name: save the model's state_dict()")
     return plain_arrays(tensors, str(path))
+
+
+def _is_compressed(path: Path) -> bool:
+    """Whether a file of torch, an archive, has entries larger than what is in it: they would take memory first."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(each.file_size != each.compress_size for each in archive.infolist())
 
 
 def plain_arrays(tensors: Mapping[str, Tensor], source: str) -> dict[str, Array]:

@@ -18,7 +18,9 @@ PENDING_S = 600.0
 MOST_PENDING = 1_024
 """Most sign-ons that have begun and not ended: for one more, the oldest of the address that has most is forgotten."""
 MOST_TERMINALS = 32
-"""Most of one address at terminals, for which the provider was asked; another one waits."""
+"""Most of one address at terminals that ask for their end; another one waits."""
+SILENT_S = 30.0
+"""Time after which a terminal that may ask, and does not, holds no other one up; its sign-on can still be ended."""
 MAX_HANDLE = 64
 """Most characters of what a caller shows."""
 
@@ -58,11 +60,12 @@ class Pending:
             Overloaded: As many wait for their end as may.
         """
         self._forget_ended()
-        begun = [each for each in self._begun.values() if each.address == address and each.device_code]
-        if len(begun) >= MOST_TERMINALS:
+        since = self._steady() - SILENT_S
+        at_terminals = [each for each in self._begun.values() if each.address == address and each.device_code]
+        if sum(each.next_at > since for each in at_terminals) >= MOST_TERMINALS:
             raise Overloaded(
-                f"{MOST_TERMINALS} sign-ons of one address have begun at terminals and not ended; "
-                f"try again within {PENDING_S / 60:.0f} minutes"
+                f"{MOST_TERMINALS} sign-ons of one address wait at terminals; end one, or leave one alone for "
+                f"{SILENT_S:.0f} seconds"
             )
 
     def add(self, begun: Begun) -> str:

@@ -144,8 +144,8 @@ class SignOns:
         Raises:
             Overloaded, SignOnUnavailable: See `Pending` and `Provider`.
         """
-        self._pending.require_terminal(address)
         async with self._place_of(address):
+            self._pending.require_terminal(address)  # here: of all that come at once, only as many as have places pass
             found = await self._provider.device_code(self._scopes)
         url = found.get("verification_uri")
         user_code, device_code = found.get("user_code"), found.get("device_code")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from fedplcc.shared.convert.clients import (
@@ -221,6 +222,10 @@ def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
         (heartbeat_from_proto, a_heartbeat(log_lines_left_out=-1), "log_lines_left_out"),
         (heartbeat_from_proto, a_heartbeat(readings={str(i): 0.0 for i in range(33)}), "readings"),
         (membership_from_proto, round_pb.JoinResponse(), "heartbeat_interval"),
+        *(
+            (membership_from_proto, round_pb.JoinResponse(heartbeat_interval=each), "heartbeat_interval")
+            for each in (Duration(nanos=1), Duration(seconds=10**11))  # a flood; more than a thread can wait
+        ),
         (membership_from_proto, an_answer([round_pb.ForgottenRun(run_id="r")] * 257), "forgotten_runs"),
         (membership_from_proto, an_answer([round_pb.ForgottenRun(round=1)]), "run_id"),
         (membership_from_proto, an_answer([round_pb.ForgottenRun(run_id="r", round=-2)]), "round"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from fedplcc.shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text
-from fedplcc.trainer.audit_witness import HEADS_FILE, AuditWitness
+from fedplcc.shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text, heads_to_text
+from fedplcc.trainer.audit_witness import AT_ONCE, EACH_S, HEADS_FILE, AuditWitness
+from tests.support.clock import Clock
 
 
 def head(number: int) -> AuditHead:
@@ -32,10 +35,26 @@ def test_an_older_aggregator_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_the_newest_heads_are_kept(tmp_path: Path) -> None:
-    witness = AuditWitness(tmp_path)
+    clock = Clock(time.time())
+    witness = AuditWitness(tmp_path, clock)
     for number in range(MOST_HEADS + 10):
         witness.saw(head(number))
+        clock.now += EACH_S
     assert kept(tmp_path) == [head(number) for number in range(10, MOST_HEADS + 10)]
+
+
+def test_heads_that_come_in_a_flood_push_out_none_of_before(tmp_path: Path) -> None:
+    before = [head(number) for number in range(200)]
+    (tmp_path / HEADS_FILE).write_text(heads_to_text(before))
+    clock = Clock(time.time() + 100 * EACH_S)
+    for start in (1000, 2000):  # a restart earns no lines
+        witness = AuditWitness(tmp_path, clock)
+        for number in range(start, start + 500):
+            witness.saw(head(number))
+        os.utime(tmp_path / HEADS_FILE, (clock.now, clock.now))
+    assert kept(tmp_path)[: len(before)] == before
+    assert len(kept(tmp_path)) == len(before) + int(AT_ONCE)
+    assert kept(tmp_path)[-1] == head(2499)
 
 
 def test_an_audit_that_went_back_is_logged_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -42,6 +42,7 @@ from fedplcc.shared.types import (
     Task,
     TaskKind,
 )
+from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.owner.approval.gate import Look
@@ -519,6 +520,36 @@ def test_a_failed_task_gives_way_to_another_at_once(shell: Shell) -> None:
     assert shell.begun() == ROUND_1
     assert shell.begun() == ROUND_2
     assert shell.runner.begun.empty()
+
+
+def test_an_aggregator_that_asks_for_ever_other_things_in_vain_does_not_fill_the_sites_disk(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    shell.worker._vain = TokenBuckets(1e-9, 2)
+    for number in range(3):
+        shell.push(Task(kind=TaskKind.WAIT, detail=f"reason {number}"))
+        eventually(lambda: shell.worker._why_idle == f"reason {number}", "it has heard", WAIT_S)  # noqa: B023
+    lines = [vars(record)["msg"] for record in caplog.records]
+    assert [line["detail"] for line in lines if line["event"] == "idle"] == ["reason 0", "reason 1"]
+    shell.runner.behaviour = fails_with(InvalidData("no"))
+    for number in range(4):
+        shell.push(replace(ROUND_1, run=replace(RUN, run_id=f"run-{number}")))
+        if number < 3:
+            assert present(shell.begun().run).run_id == f"run-{number}"
+    shell.await_pushed(7)
+    shell.await_idle()
+    shell.await_idle()
+    assert shell.runner.begun.empty(), "it pauses after what failed in vain"
+    shell.worker._vain = TokenBuckets(1e-9, 2)
+    caplog.clear()
+    for count in range(4):
+        shell.client.pushed.put(Unavailable("away"))
+        shell.await_joins(count + 2)
+        shell.push(IDLE)
+        eventually(lambda: shell.worker._is_connected, "it is connected", WAIT_S)
+    told = [vars(record)["msg"]["event"] for record in caplog.records]
+    assert (told.count("connected"), told.count("disconnected")) == (2, 2)
 
 
 def test_a_result_that_comes_too_late_is_dropped_and_no_problem(shell: Shell) -> None:

@@ -98,6 +98,16 @@ class TestTheLimit:
                 federation.coordinator.steer(mine[0].run_id, StopRun())
                 a_waiting_run(federation, "more")
 
+    def test_one_key_that_starts_and_stops_runs_in_a_loop_leaves_messages_to_others(self, folder: Path) -> None:
+        with few(folder, runs_of_a_key=2) as federation:
+            with called_by(Principal(key_id="0a")):
+                for number in range(4):
+                    federation.coordinator.steer(a_waiting_run(federation, f"run{number}").run_id, StopRun())
+                with pytest.raises(TooManyOpenRuns, match="key:0a has begun 4 runs within an hour"):
+                    a_waiting_run(federation, "more")
+            with called_by(Principal(key_id="0b")):
+                a_waiting_run(federation, "theirs")
+
     def test_who_created_a_run_is_known_after_a_restart(self, folder: Path) -> None:
         with audited(folder) as (store, coordinator), called_by(Principal(key_id="0a")):
             run = coordinator.create_run("run0", a_document(clients=CLIENTS))

@@ -17,10 +17,10 @@ from fedplcc.aggregator.identity.keys import Keys
 from fedplcc.aggregator.identity.sign_on import provider as provider_module
 from fedplcc.aggregator.identity.sign_on import sign_ons as sign_ons_module
 from fedplcc.aggregator.identity.sign_on.id_tokens import LEEWAY_S, MAX_TOKEN
-from fedplcc.aggregator.identity.sign_on.pending import MOST_PENDING, MOST_TERMINALS, PENDING_S
+from fedplcc.aggregator.identity.sign_on.pending import MOST_PENDING, MOST_TERMINALS, PENDING_S, SILENT_S
 from fedplcc.aggregator.identity.sign_on.provider import KEYS_S, MAX_ANSWER, Provider, secret_in
 from fedplcc.aggregator.identity.sign_on.rules import Rules
-from fedplcc.aggregator.identity.sign_on.sign_ons import CHECK_S, GOOD_S, SignOns
+from fedplcc.aggregator.identity.sign_on.sign_ons import CHECK_S, COMING_OF_AN_ADDRESS, GOOD_S, Beginning, SignOns
 from fedplcc.aggregator.store.base import ApiKey, Transaction
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.config.settings import AggregatorSettings
@@ -256,15 +256,25 @@ async def test_sign_ons_that_nobody_ends_keep_nobody_out(setup: Setup) -> None:
 
 async def test_sign_ons_at_terminals_are_bounded_by_address(setup: Setup) -> None:
     async with setup.signing_on() as sign_ons:
-        for _ in range(MOST_TERMINALS):
-            await sign_ons.begin_at_terminal(HERE)
+        beginnings = [sign_ons.begin_at_terminal(HERE) for _ in range(3 * MOST_TERMINALS)]
+        begun = await asyncio.gather(*beginnings, return_exceptions=True)
+        waiting = [each for each in begun if isinstance(each, Beginning)]
+        assert MOST_TERMINALS <= len(waiting) == setup.provider.asked["/device"] < MOST_TERMINALS + COMING_OF_AN_ADDRESS
         with pytest.raises(Overloaded):
             await sign_ons.begin_at_terminal(HERE)
-        assert setup.provider.asked["/device"] == MOST_TERMINALS
         await sign_ons.begin_at_terminal("192.0.2.8")
         await sign_ons.begin_in_browser(BACK, HERE)
-        setup.steady.now += PENDING_S
-        await sign_ons.begin_at_terminal(HERE)
+        setup.steady.now += SILENT_S
+        for each in waiting[:MOST_TERMINALS]:
+            assert await sign_ons.poll(each.handle) is None
+        with pytest.raises(Overloaded):  # those wait
+            await sign_ons.begin_at_terminal(HERE)
+        setup.steady.now += SILENT_S
+        for each in waiting[1:MOST_TERMINALS]:
+            assert await sign_ons.poll(each.handle) is None
+        setup.steady.now += 1.0
+        await sign_ons.begin_at_terminal(HERE)  # in the place of the one that asks no more
+        assert await sign_ons.poll(waiting[0].handle) is None
 
 
 async def test_a_terminal_waits_for_its_person(setup: Setup) -> None:

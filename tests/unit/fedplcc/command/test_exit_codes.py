@@ -75,6 +75,11 @@ def test_an_error_is_one_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) 
     assert captured.out == ""
 
 
+def test_a_file_that_is_nested_without_end_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(RecursionError("maximum recursion depth exceeded")) == 2
+    assert capsys.readouterr().err.startswith("fedplcc: a file has lists or tables nested deeper")
+
+
 def test_a_sentence_stays_on_its_line_whatever_a_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(InvalidConfig("cannot read a\nb\x1b[31m\u2028\udcff: größer, 猫 👩\u200d🔬 c:\\x")) == 2
     assert capsys.readouterr().err == "fedplcc: cannot read a\\nb\\x1b[31m\\u2028\\udcff: größer, 猫 👩\u200d🔬 c:\\x\n"

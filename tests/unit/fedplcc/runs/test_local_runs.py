@@ -127,6 +127,7 @@ def test_a_program_gets_a_line_for_each_run_and_each_broken_folder(folder: Path)
     [
         ("run.json", "{", "does not hold a whole run"),
         ("run.json", "[]", "does not hold a whole run"),
+        ("run.json", '{"a":' * 50_000, "does not hold a whole run"),
         ("run.json", '{"title": "a dashboard"}', "its files do not say 'config'"),
         (
             "run.json",

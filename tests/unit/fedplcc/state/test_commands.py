@@ -29,7 +29,7 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.identity.audit_chain import AuditRecord
 from fedplcc.shared.run_lists import RunLabels
-from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.tensors import blob_ref, sha256_hex, to_bytes
 from fedplcc.shared.types import MODEL, Payload, Run, RunStatus, Update
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import Staged
@@ -533,6 +533,22 @@ def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
     answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
     assert answer.exit_code == ExitCode.USAGE
     assert "is no complete backup: there is no backup.json in it" in answer.stderr
+
+
+def test_a_backup_whose_blobs_are_named_as_paths_writes_nothing_elsewhere(made: Path, tmp_path: Path) -> None:
+    name = "../../../escaped"
+    (made / "blobs" / ".." / name).resolve().write_bytes(b"a hostile file")
+    with closing(sqlite3.connect(made / "aggregator.sqlite")) as database, database:
+        database.execute("UPDATE blobs SET sha256 = ? WHERE sha256 = (SELECT min(sha256) FROM blobs)", [name])
+    manifest = json.loads((made / "backup.json").read_bytes())
+    (made / "backup.json").write_text(
+        json.dumps({**manifest, "database_sha256": sha256_hex((made / "aggregator.sqlite").read_bytes())})
+    )
+    target = tmp_path / "deep" / "deeper" / "deepest" / "restored"
+    answer = command("state", "restore", made, target)
+    assert answer.exit_code != ExitCode.OK
+    assert "names blobs by what is no SHA-256" in answer.stderr
+    assert not (target / "blobs" / ".." / name).resolve().exists()
 
 
 def test_a_restore_wants_an_empty_folder_and_a_whole_backup(made: Path, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedplcc.command.gateway_calls import sentence_of_run
 from fedplcc.shared.documents import Event, QuarantinedClient, Round, RunTotals
 from fedplcc.shared.reasons import Dropped, DropReason
 from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus
-from fedplcc.terminal.progress import RunProgress, shown_transfers
+from fedplcc.terminal.progress import RunProgress, console_for, shown_transfers
 from fedplcc.terminal.round_table import RoundTable
 from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line, totals_line
 from tests.support.records import builders
@@ -123,6 +124,16 @@ def test_a_terminal_shows_what_happens_now_and_keeps_the_lines() -> None:
     text = shown(*a_round(1, 0, north=0.25), terminal=True)
     assert "25.0%" in text
     assert "\x1b[" in text
+
+
+def test_a_text_that_somebody_chose_gives_a_terminal_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    stopped = a_run_document(RunStatus.STOPPED).model_copy(update={"reason": "\x1b]0;x\x9b31m\u202e"})
+    print(sentence_of_run(stopped))
+    console_for(json=False).print(f"{stopped.reason}\nnext")
+    assert capsys.readouterr().out.count("\\x1b]0;x\\x9b31m\\u202e") == 2
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with RunProgress(console, total_rounds=1) as progress:
+        progress.now("the disk [/full] has no room")  # no markup, which an end without a beginning would break
 
 
 def test_a_table_without_seconds_has_dashes() -> None:

@@ -728,6 +728,8 @@ def test_a_wrong_client_table_is_explained(what: str) -> None:
 FILES = {
     "a syntax error": (b"[run\nmethod = 3", r"run\.toml is not TOML: .*line 1"),
     "a key twice": (b"[run]\nseed = 1\nseed = 2", r"run\.toml is not TOML: Cannot overwrite a value"),
+    "lists without end": (b"a = " + b"[" * 100_000, r"run\.toml is not TOML: "),
+    "a number without end": (b"a = " + b"9" * 5_000, r"run\.toml is not TOML: "),
     "no text": (b"\xff\xfe\x00", r"run\.toml is not UTF-8 text; save it as UTF-8$"),
     "an empty file": (b"", "run is missing; data is missing"),
 }

@@ -12,7 +12,7 @@ import timm
 import torch
 from PIL import Image
 
-from fedplcc.shared.errors import FirstModelDiffers, RoundClosed
+from fedplcc.shared.errors import FirstModelDiffers, MalformedUpdate, RoundClosed
 from fedplcc.shared.methods.arithmetic.fixed_point import widened
 from fedplcc.shared.methods.parts.private_sums import SUMS
 from fedplcc.shared.privacy.guarantee import noise_for
@@ -33,6 +33,7 @@ from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.privacy.budget import SECRET, Budget, BudgetSpent, ClaimNotKept
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.failures import sentence_for_others
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.task.withholding import TOLD_TIMINGS
@@ -293,6 +294,11 @@ def test_a_site_that_withholds_tells_kinds_of_problems_alone(tmp_path: Path, con
     open_site.runner.client_for(private_run(consent, "none"), told.append)
     assert "3 of the data set's files" in told[-1].detail
     assert open_site.runner.readings() != {}
+    for each, run in ((site, private_run(consent)), (open_site, private_run(consent, "none"))):
+        each.aggregator.failures["commit"] = [MalformedUpdate("class 3 is wrong")]
+        with pytest.raises(MalformedUpdate) as refused:
+            each.do(run)
+        assert ("class 3" in sentence_for_others(refused.value)) == (each is open_site)
 
 
 def test_who_keeps_its_class_counts_keeps_the_size_of_its_images(tmp_path: Path, consent: Consent) -> None:

@@ -69,6 +69,7 @@ from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.task import work
 from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.failures import OutOfMemory
 from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.models.initial_model import UnfitInitialModel
@@ -467,6 +468,9 @@ def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data: str
     aggregator.bad = 2
     with pytest.raises(BlobCorrupt, match="SHA-256"):
         a_runner(data).perform(task, aggregator)
+    endless = replace(task, payload=Payload(tensor_groups=(BlobRef(MODEL, "0" * 64, 2**60),)))
+    with pytest.raises(OutOfMemory, match="than are free here"):
+        a_runner(data).perform(endless, MemoryAggregator())
 
 
 def test_another_model_than_the_runs_is_refused_before_training(data: str) -> None:

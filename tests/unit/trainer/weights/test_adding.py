@@ -6,6 +6,7 @@ import importlib.util
 import json
 import pickle
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, store: WeightsStore, monkeypa
     [
         (b"", "is no file of weights"),
         (b"no pickle at all", "weights.pth"),
+        (b"\x80\x02.", "is no file of weights"),
         (pickle.dumps({"epoch": 3}), "weights.pth"),
     ],
 )
@@ -223,6 +225,16 @@ def test_a_claim_of_endless_memory_is_refused_before_memory_is_taken(tmp_path: P
     torch.save({"w": torch.eye(3).to_sparse()}, tmp_path / "weights.pth")
     with pytest.raises(InvalidModel, match="sparse"):
         read_weights(tmp_path / "weights.pth")
+
+
+def test_an_archive_that_unpacks_to_much_more_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(4)}, tmp_path / "weights.pth")
+    plain, packed = tmp_path / "weights.pth", tmp_path / "packed.pth"
+    with zipfile.ZipFile(plain) as of, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as to:
+        for name in of.namelist():
+            to.writestr(name, of.read(name) if "data/" not in name else bytes(1 << 20))
+    with pytest.raises(InvalidModel, match="is compressed"):
+        read_weights(packed)
 
 
 def test_another_architecture_is_named(tmp_path: Path, store: WeightsStore) -> None:
