@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from fedplcc.shared.errors import (
     CertificateRevoked,
@@ -36,13 +36,14 @@ from fedplcc.shared.process import traces
 from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import IdleReason, OwnersWord
-from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, LogLevel, Task, TaskKey
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, LogLevel, Task
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
 from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
 from fedplcc.trainer.aggregator.round_service import LEAVING_S
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
+from fedplcc.trainer.at_hand import Failure, Newest, Work
 from fedplcc.trainer.cancellation import Cancelled, pause
 from fedplcc.trainer.owner.approval.gate import Gate
 from fedplcc.trainer.owner.site_log import SiteLog
@@ -66,41 +67,6 @@ OWNERS_WORDS = frozenset(OwnersWord)
 """Reasons of tasks that are not done because the owner of the site says so."""
 
 log = get_logger("fedplcc.trainer.worker")
-
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """A task in progress."""
-
-    task: Task
-    activity: ClientActivity
-    progress: float = 0.0
-    is_cancelled: bool = False
-    begun: list[tuple[ClientActivity, float]] = field(default_factory=list[tuple[ClientActivity, float]])
-    """Each activity and when it began, for the task's trace; of many the first."""
-
-    def change(self, activity: ClientActivity) -> None:
-        """Begin another activity."""
-        self.activity = activity
-        if traces.is_on() and len(self.begun) < traces.MAX_PARTS:
-            self.begun.append((activity, time.time()))
-
-
-@dataclass(slots=True)
-class _Failure:
-    """The last task, if it failed."""
-
-    key: TaskKey
-    reason: str
-    retry_at: float
-
-
-@dataclass(slots=True)
-class _Newest:
-    """The newest task, and the number of tasks received up to it."""
-
-    task: Task
-    number: int
 
 
 class Worker:
@@ -133,10 +99,10 @@ class Worker:
         self._readings = runner.readings if readings is None else readings
         self._retry_failed_s = retry_failed_s
         self._lock = threading.Lock()
-        self._newest: _Newest | None = None
+        self._newest: Newest | None = None
         self._num_handled = 0
-        self._work: _Work | None = None
-        self._failure: _Failure | None = None
+        self._work: Work | None = None
+        self._failure: Failure | None = None
         self._record: Client | None = None
         self._outbox: list[Heartbeat] = []
         self._heartbeat_interval_s: float | None = None
@@ -225,7 +191,7 @@ class Worker:
             self._handled(task, None)
             return
         self._why_idle, self._worked_for = "", task.run.run_id
-        work = _Work(task, FIRST_ACTIVITY[task.kind])
+        work = Work(task, FIRST_ACTIVITY[task.kind])
         with self._lock:
             if self._newest is not None and self._newest.task.key != task.key:
                 return  # a newer one has come
@@ -247,7 +213,7 @@ class Worker:
         if outcome != "done":
             pause(self._vain.take("task"), lambda: self._is_ending)
 
-    def _trace(self, work: _Work, span: traces.Part, outcome: str) -> None:
+    def _trace(self, work: Work, span: traces.Part, outcome: str) -> None:
         """Record a task as a span of its round, with what it did one after another."""
         assert work.task.run is not None
         begun = [(FIRST_ACTIVITY[work.task.kind], span.begin), *work.begun]
@@ -266,7 +232,7 @@ class Worker:
         log.log(level, "idle", asked=task.kind.value, detail=task.detail)
         self._why_idle, self._hindrances = task.detail, hindrances
 
-    def _attempt(self, work: _Work) -> tuple[str, _Failure | None]:
+    def _attempt(self, work: Work) -> tuple[str, Failure | None]:
         """Do a task; returns its outcome, and the failure if it failed."""
         try:
             self._perform(work)
@@ -287,7 +253,7 @@ class Worker:
             return "failed", self._report(work, "INTERNAL", f"the task failed with {type(error).__name__}")
         return "done", None
 
-    def _perform(self, work: _Work) -> None:
+    def _perform(self, work: Work) -> None:
         task, run = work.task, work.task.run
         assert run is not None
 
@@ -314,7 +280,7 @@ class Worker:
             finally:
                 self._record = self._runner.announced
 
-    def _handled(self, task: Task, failure: _Failure | None) -> None:
+    def _handled(self, task: Task, failure: Failure | None) -> None:
         """Record that the task as received up to now is done."""
         with self._lock:
             self._failure = failure
@@ -328,7 +294,7 @@ class Worker:
         if is_newest and not self._is_ending:
             self._client.refresh()
 
-    def _report(self, work: _Work, reason: str, detail: str, public_detail: str | None = None) -> _Failure:
+    def _report(self, work: Work, reason: str, detail: str, public_detail: str | None = None) -> Failure:
         """Report to the aggregator that a task cannot be done; log it unless it was logged before.
 
         Every attempt is reported: the aggregator may have restarted, and a repeated problem changes nothing there.
@@ -344,9 +310,9 @@ class Worker:
             level = logging.WARNING if reason in OWNERS_WORDS else logging.ERROR
             log.log(level, "task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
         self._send(work, ClientProblem(reason=reason, detail=public_detail or detail, hint=hint, is_fatal=True))
-        return _Failure(key, reason, time.monotonic() + self._retry_failed_s)
+        return Failure(key, reason, time.monotonic() + self._retry_failed_s)
 
-    def _send(self, work: _Work, problem: ClientProblem) -> None:
+    def _send(self, work: Work, problem: ClientProblem) -> None:
         heartbeat = replace(self._heartbeat_of(work), problem=problem)
         with self._lock:
             # A report replaces an equal one that still waits: reports do not pile up while the aggregator is away.
@@ -435,7 +401,7 @@ class Worker:
     def _push(self, task: Task) -> None:
         with self._lock:
             number = 1 if self._newest is None else self._newest.number + 1
-            self._newest = _Newest(task, number)
+            self._newest = Newest(task, number)
             if self._work is not None and self._work.task.key != task.key:
                 self._work.is_cancelled = True
         self._tasks_changed.put(None)
@@ -505,7 +471,7 @@ class Worker:
             if not is_wanted and work is not None and work is self._work:
                 work.is_cancelled = True
 
-    def _heartbeat_of(self, work: _Work | None) -> Heartbeat:
+    def _heartbeat_of(self, work: Work | None) -> Heartbeat:
         readings = self._readings()
         client_id = self._client.client_id
         if work is None or work.task.run is None:
