@@ -7,9 +7,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fedplcc.trainer.data.names import alike, listed, printable
 from fedplcc.trainer.data.sets.layout import side_of
 
+DARK = 64
+"""Number of 255 that some pixel of a data set reaches, if its numbers are not of a smaller range."""
 _WORDS = (
     r"masks?|seg|segmentations?|superpixels?|gt|ground_?truth|labels?|annotations?|overlays?|heatmaps?|thumb(?:nail)?s?"
 )
@@ -44,6 +49,18 @@ def groups_alike(groups: Iterable[str]) -> list[str]:
     """Return a sentence on groups that differ in writing alone, of which each may have its own role."""
     kinds = alike(sorted(set(groups)))
     return [f"groups whose names look like one name: {listed(kinds)}; write each in one way"] if kinds else []
+
+
+def dark(images: Iterable[npt.NDArray[np.uint8]]) -> list[str]:
+    """Return a sentence on images of which none has a large number, but for those of one colour."""
+    top = 0
+    for image in images:
+        top = max(top, int(image.max()) if np.ptp(image) else 0)
+        if top >= DARK:
+            return []
+    return (
+        [f"no number in the images is above {top} of 255: all are nearly black; scale them to 0 to 255"] if top else []
+    )
 
 
 def columns_left(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> list[str]:
