@@ -35,7 +35,7 @@ from fedplcc.trainer.data.images.pixels import picture as as_rgb
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
 from fedplcc.trainer.data.names import composed, listed
 from fedplcc.trainer.data.sets.arrays import groups_of
-from fedplcc.trainer.data.sets.doubts import dark, groups_alike
+from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
 
 STORED = "fedplcc-data"
 """Folder of the written images, beside the folders of runs."""
@@ -173,7 +173,7 @@ class Client:
         for split, images in (("train", self.train), ("test", self.test)):
             arrays[f"x_{split}"], found[split] = _arrays(images, split, self._names_at(images, split))
         _warn_of_copies(arrays)
-        for remark in dark(image for array in arrays.values() for image in array):
+        for remark in dark(brightest(image) for array in arrays.values() for image in array):
             warnings.warn(remark, stacklevel=2)
         if not len(arrays["x_test"]):
             arrays["x_test"] = arrays["x_train"][:0]

@@ -17,7 +17,7 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.parser_lock import PARSER_LOCK
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.names import alike_said, composed, listed
-from fedplcc.trainer.data.sets.doubts import dark, groups_alike
+from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
 from fedplcc.trainer.data.sets.labels_file import text_of
 from fedplcc.trainer.data.source import Pixels, Samples, Source
 from fedplcc.trainer.factories import import_factory
@@ -133,7 +133,7 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
         remarks=(
             *alike_said(names),
             *groups_alike((*(train_groups or ()), *(test_groups or ()))),
-            *dark(image for side in (x_train, x_test) for image in side),
+            *dark(brightest(image) for side in (x_train, x_test) for image in side),
         ),
     )
 

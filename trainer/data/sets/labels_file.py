@@ -133,6 +133,8 @@ def text_of(value: Any, where: str) -> str:
         raise InvalidData(
             f"{where}: the label '{printable(text[:60])}' is not one line of text; look for a quote without its end"
         )
+    if "_" in text:
+        return text  # no number, though Python takes 1_2 for one
     try:
         number = float(unicodedata.normalize("NFKC", text).replace(",", ".").replace("\u2212", "-"))
     except ValueError:

@@ -241,9 +241,10 @@ def test_a_run_that_is_there_is_returned_at_once_and_its_rounds_are_repeated(dat
 
 def test_wrong_arguments_are_refused_with_a_sentence(data: Path, tmp_path: Path) -> None:
     images = np.zeros((4, 8, 8, 3), np.float32)
+    clients: Any
     for clients in ([fedplcc.Client(train=(images, [0]))], {}):
         with pytest.raises(InvalidConfig, match="clients= names at least one"):
-            fedplcc.simulate(data / "run.toml", clients=clients, out=tmp_path / "f")  # type: ignore[arg-type]
+            fedplcc.simulate(data / "run.toml", clients=clients, out=tmp_path / "f")
     for settings, sentence in (
         ({"data.mean": [123.0] * 3}, "divide by 255"),
         ({"run.rounds": {1}}, "a set: give texts"),
