@@ -66,6 +66,10 @@ def check(
         return check_policy(file or DEFAULT, run, as_json=as_json)
     file = chosen_file(file)
     document = read_document(file)
+    if not document:
+        raise InvalidConfig(
+            f"{file} has no table: it is neither a run's configuration, nor a comparison's file, nor a policy"
+        )
     kind = kind_of(document)
     if kind == "policy":
         if data:

@@ -25,6 +25,7 @@ SIDES: Mapping[str, str] = {
 _LIKE_SIDES = re.compile(
     r"(?:^|[^a-z])(train(?:ing)?|test(?:ing)?|val(?:id|idation)?|dev|eval|holdout)(?:[^a-z]|$)", re.IGNORECASE
 )
+ONE_CLASS = "all images are of one class, {!r}: if that is no class, put those of each class in a folder of its name"
 WRAPPERS = frozenset({"data", "dataset", "images", "image", "img", "imgs", "pictures", "photos"})
 
 
@@ -107,8 +108,12 @@ def _sided(root: Path, below: str, names: Sequence[str], sides: Mapping[str, Seq
                 f"images lie straight in {here / name}; put the images of each class in a folder of the class's name there"
             )
         filled = [each for each in folders_in(here / name) if _is_filled(here / name / each)]
-        if len(filled) == 1 and (side_of(filled[0]) == side_of(name) or _plain(filled[0]) in WRAPPERS):
+        if len(filled) != 1:
+            continue
+        is_around = _plain(filled[0]) in WRAPPERS
+        if side_of(filled[0]) == side_of(name) or (is_around and folders_in(here / name / filled[0])):
             raise InvalidData(f"{here / name} holds one folder, {filled[0]}/, around its images; move what is in it up")
+        remarks += [ONE_CLASS.format(filled[0])] if is_around and ONE_CLASS.format(filled[0]) not in remarks else []
     if others := [name for name in names if name not in chosen.values()]:
         remarks.append(f"beside {', '.join(f'{name}/' for name in chosen.values())}: {listed(others)} left alone")
     return Layout(
@@ -154,10 +159,7 @@ def _classes(root: Path, below: str, names: Sequence[str]) -> Layout:
                 )
         return _by_class(below, inner, remarks)
     if len(filled) == 1 and straight[filled[0]] and _plain(filled[0]) in WRAPPERS:
-        raise InvalidData(
-            f"the images in {here} lie in the one folder {filled[0]}/, whose name is no class; put those of each class in a "
-            "folder of the class's name, or name a table of labels: folder:PATH?labels=FILE"
-        )
+        remarks.append(ONE_CLASS.format(filled[0]))
     if nested and nested != filled:
         others = listed([name for name in filled if name not in nested])
         remarks.append(

@@ -22,6 +22,7 @@ import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.python_api.federation import federation_of
 from fedplcc.shared.config.recipes import recipe
+from fedplcc.runs.run_folder import changed_since
 from fedplcc.shared.config.run import load_federation
 from fedplcc.shared.errors import InvalidConfig, InvalidData
 from tests.support import ROOT
@@ -237,6 +238,14 @@ def test_a_run_that_is_there_is_returned_at_once_and_its_rounds_are_repeated(dat
     )
     assert seen == [(1, False), (2, False), (3, False)]
     assert (len(result.rounds), hashed(reference)) == (3, before)
+
+
+def test_a_run_that_is_there_is_said_to_be_of_other_files_than_there_are_now(data: Path, tmp_path: Path) -> None:
+    federation = load_federation(data / "run.toml")
+    (tmp_path / "run.json").touch()
+    assert changed_since(federation, tmp_path) is None
+    os.utime(tmp_path / "run.json", (0, 0))
+    assert "have changed since this run ended" in str(changed_since(federation, tmp_path))
 
 
 def test_wrong_arguments_are_refused_with_a_sentence(data: Path, tmp_path: Path) -> None:

@@ -730,6 +730,7 @@ FILES = {
     "a key twice": (b"[run]\nseed = 1\nseed = 2", r"run\.toml is not TOML: Cannot overwrite a value"),
     "no text": (b"\xff\xfe\x00", r"run\.toml is not UTF-8 text; save it as UTF-8$"),
     "an empty file": (b"", "run is missing; data is missing"),
+    "an empty file with a byte order mark": (b"\xef\xbb\xbf", "run is missing; data is missing"),
 }
 
 
