@@ -243,7 +243,9 @@ def test_a_file_without_a_table_is_taken_for_nothing(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text("# nothing yet\n")
     code, _, error = called("check", tmp_path / "policy.toml")
     assert code == 2
-    assert "policy.toml has no table: it is neither a run's configuration, nor a comparison's file, nor a policy" in error
+    assert (
+        "policy.toml has no table: it is neither a run's configuration, nor a comparison's file, nor a policy" in error
+    )
 
 
 def test_the_problems_come_in_the_order_of_the_sections() -> None:
