@@ -34,7 +34,7 @@ from fedplcc.trainer.data.first_look import spread
 from fedplcc.trainer.data.images.pixels import picture as as_rgb
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
 from fedplcc.trainer.data.names import composed, listed
-from fedplcc.trainer.data.sets.arrays import groups_of
+from fedplcc.trainer.data.sets.arrays import groups_of, holds_pictures
 from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
 
 STORED = "fedplcc-data"
@@ -273,9 +273,13 @@ def _arrays(images: Images | None, split: str, names_at: NamesAt = _nobody) -> t
     """Return images `[N, height, width, channels]` and the class of each."""
     if images is None:
         return np.zeros((0, 1, 1, 3), np.uint8), []
+    if isinstance(images, tuple) and len(images) != 2:
+        raise InvalidData(f"{split}: give a pair of images and labels, or a data set")
+    if isinstance(images, tuple) and holds_pictures(images[0]):  # numpy would take a palette's numbers for shades
+        if len(images[0]) != len(images[1]):
+            raise InvalidData(f"{split}: {len(images[0])} images have {len(images[1])} labels")
+        images = list(zip(*images, strict=True))
     if isinstance(images, tuple):
-        if len(images) != 2:
-            raise InvalidData(f"{split}: give a pair of images and labels, or a data set")
         try:
             x, y = np.asarray(images[0]), np.asarray(images[1])
         except ValueError as error:  # of lists of arrays of several sizes

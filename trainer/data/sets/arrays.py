@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
+from PIL import Image
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.parser_lock import PARSER_LOCK
@@ -100,6 +101,8 @@ def open_factory(spec: str) -> Source:
     try:
         record = factory()
         missing = [name for name in REQUIRED if not hasattr(record, name)]
+        if any(holds_pictures(getattr(record, name, None)) for name in REQUIRED):
+            raise InvalidData("images are pictures of Pillow, whose numbers may be no colours; give uint8 arrays")
         arrays: dict[str, Any] = {name: np.asarray(getattr(record, name)) for name in REQUIRED if name not in missing}
         arrays |= {name: getattr(record, name, None) for name in OPTIONAL}
     # A factory may raise anything, and exit; so may attributes that it computes.
@@ -111,6 +114,12 @@ def open_factory(spec: str) -> Source:
             f"{type(record).__name__} has no {', '.join(missing)}"
         )
     return source_of(DatasetArrays(**arrays), spec)
+
+
+def holds_pictures(images: object) -> bool:
+    """Whether images are a list of pictures of Pillow."""
+    is_list = isinstance(images, list | tuple) or (isinstance(images, np.ndarray) and images.dtype == object)
+    return is_list and any(isinstance(each, Image.Image) for each in images)  # type: ignore[attr-defined]
 
 
 def source_of(arrays: DatasetArrays, origin: str) -> Source:

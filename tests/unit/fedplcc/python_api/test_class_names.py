@@ -347,8 +347,10 @@ def test_pictures_of_pillow_are_converted(mode: str, tmp_path: Path) -> None:
             return picture(mode), 0
 
     spec = fedplcc.Client(train=Pictures([0], NAMES)).table(NAMES, tmp_path)["data"]
-    x = np.load(spec.removeprefix("npz:"))["x_train"][0]
-    assert np.array_equal(x, np.asarray(picture(mode).convert("RGB")))
+    of_pair = fedplcc.Client(train=([picture(mode)], [0]), classes=NAMES).table(NAMES, tmp_path)["data"]
+    for each in (spec, of_pair):
+        x = np.load(each.removeprefix("npz:"))["x_train"][0]
+        assert np.array_equal(x, np.asarray(picture(mode).convert("RGB")))
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
