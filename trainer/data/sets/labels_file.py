@@ -9,6 +9,7 @@ import csv
 import io
 import math
 import os
+import re
 import stat
 import unicodedata
 from collections import Counter
@@ -175,13 +176,15 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
         raise InvalidData(f"{path} is no text in UTF-8 ({error.reason}); save it as CSV in UTF-8") from error
     except OSError as error:
         raise InvalidData(f"cannot read {path}: {error.strerror or error}") from error
-    is_tabbed = path.suffix.lower() in (".tsv", ".tab")
+    is_tabbed, before = path.suffix.lower() in (".tsv", ".tab"), 0
+    if re.match(r"sep=.\r?\n", text):  # which Excel takes for no row
+        before, text = 1, text.split("\n", 1)[1]
     reader = csv.DictReader(
         io.StringIO(text, newline=""), delimiter="\t" if is_tabbed else _delimiter(text), skipinitialspace=True
     )
     try:
         reader.fieldnames = _columns(reader.fieldnames or (), path)
-        rows = [(reader.line_num, dict(row)) for row in reader]
+        rows = [(before + reader.line_num, dict(row)) for row in reader if any(row.values())]
     except csv.Error as error:
         raise InvalidData(f"line {reader.line_num} of {path} cannot be read: {error}") from error
     for number, row in rows:

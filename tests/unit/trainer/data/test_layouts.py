@@ -352,6 +352,7 @@ def test_what_is_wrong_in_a_table_is_refused(text: str, sentence: str, tmp_path:
         '"label"\t"path"\nmel\t3.png\n',
         "path,label\r3.png,mel \r",
         "path,label\n3.png,1_2\n",
+        "sep=;\r\npath;label\r\n3.png;mel\r\n;\r\n",
     ],
 )
 def test_a_table_is_read_as_programs_write_it(text: str, tmp_path: Path) -> None:
