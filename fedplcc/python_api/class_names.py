@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from fedplcc.shared.errors import InvalidData
-from fedplcc.trainer.data.names import composed, listed, nearest
+from fedplcc.trainer.data.names import composed, decoded, listed, nearest
 
 Names = tuple[str, ...]
 NamesAt = Callable[[int], "Names | None"]
@@ -156,13 +156,8 @@ def label_of(label: Any, names: Names | None) -> str:
     Raises:
         InvalidData: It is a fraction, negative, no single value, or beyond the names.
     """
-    if isinstance(label, bytes):
-        try:
-            label = label.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidData(f"its label {label!r} is no text in UTF-8") from error
-    if isinstance(label, str):
-        return composed(label)
+    if isinstance(label, str | bytes):
+        return decoded(label, "its label")
     plain = label.detach().cpu().numpy() if hasattr(label, "detach") else label
     if isinstance(plain, np.ndarray):
         if plain.size != 1:

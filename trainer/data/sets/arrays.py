@@ -17,7 +17,7 @@ from PIL import Image
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.parser_lock import PARSER_LOCK
 from fedplcc.shared.types import IntArray
-from fedplcc.trainer.data.names import alike_said, composed, listed
+from fedplcc.trainer.data.names import alike_said, decoded, listed
 from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
 from fedplcc.trainer.data.sets.labels_file import text_of
 from fedplcc.trainer.data.source import Pixels, Samples, Source
@@ -173,7 +173,7 @@ def _texts(value: Any, number: int, what: str) -> tuple[str, ...]:
         raise InvalidData(f"{what} must name the group of each of {number} images, not {list(groups.shape)}")
     if number and groups.dtype.kind not in "iuUSO":
         raise InvalidData(f"{what} must hold texts or whole numbers, not {groups.dtype}")
-    texts = tuple(_text(name if isinstance(name, str | bytes) else str(name), what) for name in groups.tolist())
+    texts = tuple(decoded(name if isinstance(name, str | bytes) else str(name), f"{what}:") for name in groups.tolist())
     lost = groups.dtype.kind == "O" and any(value is None or value != value for value in groups.tolist())
     wrong = "None" if lost else next((name for name in texts if not 1 <= len(name) <= MOST_OF_A_GROUP), None)
     if wrong is not None:
@@ -245,14 +245,7 @@ def _class_names(value: Any, origin: str) -> tuple[str, ...]:
     names = np.asarray(value)
     if names.ndim != 1 or names.dtype.kind not in "US":
         raise InvalidData(f"classes of {origin} must be a list of texts, not {names.dtype}{list(names.shape)}")
-    texts = tuple(_text(name, f"classes of {origin}") for name in names.tolist())
+    texts = tuple(decoded(name, f"classes of {origin}:") for name in names.tolist())
     if len(set(texts)) < len(texts) or "" in texts:
         raise InvalidData(f"classes of {origin} {'have an empty name' if '' in texts else 'name a class twice'}")
     return texts
-
-
-def _text(value: str | bytes, what: str) -> str:
-    try:
-        return composed(value.decode() if isinstance(value, bytes) else value)
-    except UnicodeDecodeError as error:
-        raise InvalidData(f"{what}: {value!r} is no text in UTF-8") from error

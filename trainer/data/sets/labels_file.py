@@ -21,7 +21,7 @@ from typing import Any
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS
-from fedplcc.trainer.data.names import composed, listed, nearest, printable
+from fedplcc.trainer.data.names import composed, decoded, listed, nearest, printable
 from fedplcc.trainer.data.sets.doubts import columns_left
 from fedplcc.trainer.data.sets.layout import TEST, TRAIN, VALIDATION, side_of
 
@@ -120,14 +120,10 @@ def text_of(value: Any, where: str) -> str:
     Raises:
         InvalidData: It is missing, a fraction, negative, or no single line of text.
     """
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidData(f"{where}: the label {value!r} is no text in UTF-8") from error
     if isinstance(value, list | tuple | dict):
         raise InvalidData(f"{where}: the label {value!r} is not one name")
-    text = composed(str(value if value is not None else "")).strip()
+    value = value if isinstance(value, bytes) else str("" if value is None else value)
+    text = decoded(value, f"{where}: the label").strip()
     if text.lower() in MISSING:
         raise InvalidData(f"{where}: no label")
     if printable(text) != text:
