@@ -101,7 +101,7 @@ class Client:
     validation_per_class: int | None = None
     evaluate_only: bool | None = None
     model: Mapping[str, Any] | None = None
-    _known: dict[Path, tuple[str, str]] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[Path, tuple[str | None, str]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check that the data are named once.
@@ -149,11 +149,11 @@ class Client:
             return f"folder:{os.fspath(self.data)}"
         folder, glance = folder.absolute(), self._glance()
         known = self._known.get(folder)
-        if known is not None and known[0] == glance:  # a data set may take minutes to read
+        if known is not None and known[0] in (None, glance):  # a data set may take minutes to read
             return known[1]
         spec = self._stored(run_classes, folder)
-        if glance and glance == self._glance():
-            self._known[folder] = glance, spec
+        if glance:  # of images that are others each time the first reading is kept
+            self._known[folder] = glance if glance == self._glance() else None, spec
         return spec
 
     def _glance(self) -> str:
