@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.python_api.federation import federation_of
-from fedplcc.shared.config.recipes import recipe
 from fedplcc.runs.run_folder import changed_since
+from fedplcc.shared.config.recipes import recipe
 from fedplcc.shared.config.run import load_federation
 from fedplcc.shared.errors import InvalidConfig, InvalidData
 from tests.support import ROOT
