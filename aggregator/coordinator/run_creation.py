@@ -21,7 +21,7 @@ from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import SESSION, Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.initial_model import lineage, role_fault
-from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.run import RunConfig, check_scale, parse_run_config
 from fedplcc.shared.errors import (
     InvalidConfig,
     MalformedRequest,
@@ -89,6 +89,7 @@ class RunCreation:
         if not 1 <= len(request_id) <= MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has 1 to {MAX_REQUEST_ID} characters")
         config = parse_run_config(document)
+        check_scale(config)
         request_hash = (
             config.hash
         )  # of the request as sent: a run's id in it names another model once that run has gone on

@@ -235,8 +235,16 @@ def _expanded(comparison: Comparison) -> Comparison:
 
 
 def assignments(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as `--set` takes them: KEY=VALUE, the value as in TOML."""
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    """Return settings as `--set` takes them: KEY=VALUE, the value as in TOML.
+
+    Raises:
+        InvalidConfig: A value is none of a TOML file.
+    """
+
+    def refuse(value: object) -> None:
+        raise InvalidConfig(f"settings has {value!r}, a {type(value).__name__}: give texts, numbers, lists and tables")
+
+    return [f"{key}={json.dumps(value, ensure_ascii=False, default=refuse)}" for key, value in settings.items()]
 
 
 def _problems(document: Mapping[str, Any]) -> Iterator[str]:

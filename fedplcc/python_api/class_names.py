@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import bisect
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import accumulate
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from fedplcc.shared.errors import InvalidData
-from fedplcc.trainer.data.names import composed, listed, nearest
+from fedplcc.trainer.data.names import composed, decoded, listed, nearest
 
 Names = tuple[str, ...]
 NamesAt = Callable[[int], "Names | None"]
@@ -45,11 +45,11 @@ def names_of(data: Any, depth: int = _DEPTH) -> NamesAt:
         raise InvalidData(
             "its target_transform changes the labels of the data set in it; name the classes with classes="
         )
-    if len(inner) == 1 and _is_sequence(getattr(data, "indices", None)) and len(data) == len(data.indices):
-        of_whole, indices = names_of(inner[0], depth - 1), data.indices
+    if len(inner) == 1 and is_sequence(getattr(data, "indices", None)) and len(data) == len(data.indices):
+        of_whole, indices, count = names_of(inner[0], depth - 1), data.indices, max(1, len(inner[0]))
         if any(_all(of_whole, len(inner[0])) - {None}):
             _check_kept(data, inner[0], lambda number: int(indices[number]))
-        return lambda number: of_whole(int(indices[number]))
+        return lambda number: of_whole(int(indices[number]) % count)  # -1 is the last one
     parts = [names_of(each, depth - 1) for each in inner]
     if len(inner) > 1 and hasattr(data, "cumulative_sizes") and sum(map(len, inner)) == len(data):
         ends = list(accumulate(map(len, inner)))
@@ -95,7 +95,7 @@ def _check_kept(data: Any, inner: Any, number_in: Callable[[int], int]) -> None:
 def own_names(data: Any) -> Names | None:
     """Return the names that a data set itself gives its labels; None without any."""
     classes, by_number = getattr(data, "classes", None), _by_number(data)
-    if not (_is_sequence(classes) and len(classes)):
+    if not (is_sequence(classes) and len(classes)):
         return by_number
     names = tuple(
         composed(", ".join(map(str, each)) if isinstance(each, tuple | list) else str(each)) for each in classes
@@ -113,13 +113,15 @@ def _by_number(data: Any) -> Names | None:
     numbers_of = getattr(data, "class_to_idx", None)
     if not isinstance(numbers_of, Mapping) or not numbers_of:
         return None
-    by_number = {int(number): composed(str(name)) for name, number in numbers_of.items()}
-    if sorted(by_number) != list(range(len(by_number))):
+    are_numbers = all(isinstance(number, numbers.Integral) for number in numbers_of.values())
+    by_number = {int(number): composed(str(name)) for name, number in numbers_of.items() if are_numbers}
+    if not are_numbers or sorted(by_number) != list(range(len(by_number))):
         raise InvalidData("its class_to_idx does not count the classes from 0; name them with classes=")
     return tuple(by_number[number] for number in range(len(by_number)))
 
 
-def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+def is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether a value has an order: a list, a tuple or an array, and no text, set or mapping."""
     return (isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)) or (
         hasattr(value, "tolist") and hasattr(value, "__len__")
     )
@@ -138,8 +140,9 @@ def _inner(data: Any) -> list[Any]:
 
 
 def _is_data_set(value: Any) -> bool:
-    plain = isinstance(value, str | bytes | list | tuple | dict | set | np.ndarray | np.generic | type)
-    plain = plain or hasattr(value, "dtype") or hasattr(value, "forward")  # a list of layers has a length too
+    plain = isinstance(value, str | bytes | Sequence | Mapping | Set | np.ndarray | np.generic | type)
+    plain = plain or hasattr(value, "dtype") or hasattr(value, "iloc")  # of numpy's kin and pandas
+    plain = plain or hasattr(value, "forward")  # a list of layers has a length too
     return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
@@ -153,13 +156,8 @@ def label_of(label: Any, names: Names | None) -> str:
     Raises:
         InvalidData: It is a fraction, negative, no single value, or beyond the names.
     """
-    if isinstance(label, bytes):
-        try:
-            label = label.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidData(f"its label {label!r} is no text in UTF-8") from error
-    if isinstance(label, str):
-        return composed(label)
+    if isinstance(label, str | bytes):
+        return decoded(label, "its label")
     plain = label.detach().cpu().numpy() if hasattr(label, "detach") else label
     if isinstance(plain, np.ndarray):
         if plain.size != 1:

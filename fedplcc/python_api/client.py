@@ -18,14 +18,24 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedplcc.python_api.class_names import Names, NamesAt, are_numbers, check_names, label_of, names_of, own_names
+from fedplcc.python_api.class_names import (
+    Names,
+    NamesAt,
+    are_numbers,
+    check_names,
+    is_sequence,
+    label_of,
+    names_of,
+    own_names,
+)
 from fedplcc.runs.atomic_file import atomic_file, make_folder
 from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.first_look import spread
 from fedplcc.trainer.data.images.pixels import picture as as_rgb
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
 from fedplcc.trainer.data.names import composed, listed
-from fedplcc.trainer.data.sets.arrays import groups_of
-from fedplcc.trainer.data.sets.doubts import groups_alike
+from fedplcc.trainer.data.sets.arrays import groups_of, holds_pictures
+from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
 
 STORED = "fedplcc-data"
 """Folder of the written images, beside the folders of runs."""
@@ -91,7 +101,7 @@ class Client:
     validation_per_class: int | None = None
     evaluate_only: bool | None = None
     model: Mapping[str, Any] | None = None
-    _known: dict[Path, str] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[Path, tuple[str | None, str]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check that the data are named once.
@@ -108,9 +118,10 @@ class Client:
         for name in ("train", "test"):
             if isinstance(getattr(self, name), str | os.PathLike):
                 raise InvalidData(f"{name}= is images; give a folder or a specification as data=")
-        if isinstance(self.classes, str) or len(
-            set(names := [composed(str(name)) for name in self.classes or ()])
-        ) < len(names):
+        if self.classes is not None and (
+            not is_sequence(self.classes)
+            or len(set(names := [composed(str(name)) for name in self.classes])) < len(names)
+        ):
             raise InvalidData(f"classes= is a list of names, each once, not {self.classes!r}")
         of_python = (self.test, self.classes, self.groups, self.test_groups)
         if self.data is not None and any(value is not None for value in of_python):
@@ -136,10 +147,25 @@ class Client:
             return self.data
         if self.data is not None:
             return f"folder:{os.fspath(self.data)}"
-        folder = folder.absolute()
-        if folder not in self._known:  # a data set may take minutes to read
-            self._known[folder] = self._stored(run_classes, folder)
-        return self._known[folder]
+        folder, glance = folder.absolute(), self._glance()
+        known = self._known.get(folder)
+        if known is not None and known[0] in (None, glance):  # a data set may take minutes to read
+            return known[1]
+        spec = self._stored(run_classes, folder)
+        if glance:  # of images that are others each time the first reading is kept
+            self._known[folder] = glance if glance == self._glance() else None, spec
+        return spec
+
+    def _glance(self) -> str:
+        """Return what tells whether data sets are still those that were read; empty for arrays, which are read each time."""
+        seen = hashlib.sha256()
+        for images in (self.train, self.test):
+            if isinstance(images, tuple):
+                return ""
+            if images is not None:
+                count = _length(images, "train" if images is self.train else "test")
+                seen.update(repr([count, *(_seen(images, i) for i in spread(count).tolist())]).encode())
+        return seen.hexdigest()
 
     def _stored(self, run_classes: Sequence[str], folder: Path) -> str:
         arrays: dict[str, Any] = {}
@@ -147,6 +173,8 @@ class Client:
         for split, images in (("train", self.train), ("test", self.test)):
             arrays[f"x_{split}"], found[split] = _arrays(images, split, self._names_at(images, split))
         _warn_of_copies(arrays)
+        for remark in dark(brightest(image) for array in arrays.values() for image in array):
+            warnings.warn(remark, stacklevel=2)
         if not len(arrays["x_test"]):
             arrays["x_test"] = arrays["x_train"][:0]
         declared = [name for split in ("train", "test") for name in self._declared(split)]
@@ -209,6 +237,16 @@ class Client:
         return lambda number: given
 
 
+def _seen(images: LabelledImages, number: int) -> object:
+    """Return what an image and its label are at this moment; what cannot be had is refused where it is read."""
+    try:
+        picture, label = images[number]
+        return hashlib.sha256(_pixels(picture).tobytes()).digest(), label_of(label, None)
+    # A data set is anyone's code.
+    except Exception:
+        return None
+
+
 def _warn_of_copies(arrays: Mapping[str, npt.NDArray[np.uint8]]) -> None:
     """Warn of pictures that are on both sides, but for those of one colour, which are alike by chance."""
     known = {image.tobytes() for image in arrays["x_train"]}
@@ -235,9 +273,13 @@ def _arrays(images: Images | None, split: str, names_at: NamesAt = _nobody) -> t
     """Return images `[N, height, width, channels]` and the class of each."""
     if images is None:
         return np.zeros((0, 1, 1, 3), np.uint8), []
+    if isinstance(images, tuple) and len(images) != 2:
+        raise InvalidData(f"{split}: give a pair of images and labels, or a data set")
+    if isinstance(images, tuple) and holds_pictures(images[0]):  # numpy would take a palette's numbers for shades
+        if len(images[0]) != len(images[1]):
+            raise InvalidData(f"{split}: {len(images[0])} images have {len(images[1])} labels")
+        images = list(zip(*images, strict=True))
     if isinstance(images, tuple):
-        if len(images) != 2:
-            raise InvalidData(f"{split}: give a pair of images and labels, or a data set")
         try:
             x, y = np.asarray(images[0]), np.asarray(images[1])
         except ValueError as error:  # of lists of arrays of several sizes

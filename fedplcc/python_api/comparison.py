@@ -62,7 +62,7 @@ class ComparisonResult:
     """A comparison's cells and report."""
 
     def __init__(self, folder: Path, findings: Findings) -> None:
-        self.folder, self._findings = folder, findings
+        self.folder, self._findings = folder.absolute(), findings
 
     def __repr__(self) -> str:
         """Return the number of cells and the folder."""

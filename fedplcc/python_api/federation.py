@@ -48,15 +48,19 @@ def federation_of(
         InvalidData: A client's images from Python have another form.
     """
     folder = (RUNS if out is None else out.parent) / STORED
+    if clients is not None and not (isinstance(clients, Mapping) and clients):
+        raise InvalidConfig("clients= names at least one fedplcc.Client: clients={name: fedplcc.Client(...)}")
     if config is None and clients is not None:
         specs = [_client(name, client).table((), folder)["data"] for name, client in clients.items()]
         smallest = smallest_of(specs)
         config = recipe_for(None if smallest is None else min(smallest))
     document = _changed(_document(config), settings or {})
+    run, data = document.get("run"), document.get("data")
+    classes = data.get("classes", ()) if isinstance(data, Mapping) else ()
+    if isinstance(classes, set | frozenset):
+        raise InvalidConfig("data.classes is a set, which has no order; give a list")
     if clients is not None:
         document.pop("partition", None)
-        run, data = document.get("run"), document.get("data")
-        classes = data.get("classes", ()) if isinstance(data, Mapping) else ()
         document["clients"] = {name: _client(name, client).table(classes, folder) for name, client in clients.items()}
         if isinstance(run, Mapping) and "run.clients" not in flat(settings or {}):
             document["run"] = {key: value for key, value in run.items() if key != "clients"}

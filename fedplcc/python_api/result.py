@@ -169,7 +169,7 @@ class Result:
         Raises:
             InvalidConfig: It does not hold a run's results.
         """
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # a notebook may go to another folder
         self._record = read_record(self.folder) if record is None else record
         self._is_own = is_own
         self._seconds: dict[int, float | None] = {}

@@ -17,7 +17,7 @@ from fedplcc.python_api.federation import ConfigSource, federation_of
 from fedplcc.python_api.result import Result
 from fedplcc.python_api.torch_settings import kept_torch_settings
 from fedplcc.runs.artifacts import read_record
-from fedplcc.runs.run_folder import claimed_folder
+from fedplcc.runs.run_folder import changed_since, claimed_folder
 from fedplcc.shared.process.log import stay_quiet
 from fedplcc.simulation import simulate_in_folder
 from fedplcc.simulation.parallelism import EngineName, parse_engine, parse_jobs
@@ -84,6 +84,8 @@ def simulate(
     federation = federation_of(config, clients, settings, folder_wanted)
     with closing(watch), kept_torch_settings(), claimed_folder(folder_wanted, federation) as folder:
         if folder.is_finished:
+            if (changed := changed_since(federation, folder.path)) is not None:
+                _warn(f"{changed}; another out= trains anew")
             record = read_record(folder.path)
             watch.ended_before(record, folder.path)
             return Result(folder.path, record=record, is_own=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ def atomic_file(path: Path, *, option: str = "--out") -> Iterator[BinaryIO]:
     Raises:
         StoreUnavailable: The folder cannot be written, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with disk_errors(path, option=option):
         try:
             with temporary.open("wb") as file:

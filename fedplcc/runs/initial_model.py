@@ -46,15 +46,29 @@ def with_model_file(federation: FederationFile) -> FederationFile:
     """The federation with the SHA-256 of its initial model's file in place of the path; unchanged without one.
 
     Raises:
-        InvalidConfig: The file is not there, or no model; or its run divided images in another way.
+        InvalidConfig: The file is not there, or no model; or its run divided images in another way, or had classes that
+            this one lacks.
     """
     text = federation.config.run.initial_model
     model = None if text is None else parse_initial_model(text)
     if not isinstance(model, ModelFile):
         return federation
     path = Path(model.path)
-    config = federation.config.with_initial_model(model_blob(path).sha256, runs=_trained_by(path, federation.config))
+    classes, given = _classes_of(path), federation.config.run.initial_classes
+    if classes is not None and given not in (None, classes):
+        raise InvalidConfig(
+            f"run.initial_classes: the run.json beside {path} names others, {', '.join(classes)}; leave the key out",
+            location="run.initial_classes",
+        )
+    runs = _trained_by(path, federation.config)
+    config = federation.config.with_initial_model(model_blob(path).sha256, classes, runs)
     return federation.model_copy(update={"config": config, "initial_model_file": path})
+
+
+def _classes_of(path: Path) -> tuple[str, ...] | None:
+    """Return the classes of a model file in the order of its outputs, by the run.json beside it; None without one."""
+    manifest = manifest_beside(path)
+    return None if manifest is None else tuple(map(str, manifest["config"]["data"]["classes"]))
 
 
 def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:

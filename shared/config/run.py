@@ -225,6 +225,7 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
     if clients and isinstance(run, Mapping) and run.get("clients") is None and run.get("min_clients") is None:
         document["run"] = {**run, "clients": sorted(clients)}
     config = parse_run_config(document)
+    check_scale(config)
     for name, client in clients.items():
         listed = split_stages_spec(client.data)
         if listed is not None and len(listed) != config.stream.stages:
@@ -238,6 +239,20 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
         if refused is not None:
             raise InvalidConfig(f"clients.{name}: {refused}")
     return FederationFile(config=config, clients=clients)
+
+
+def check_scale(config: RunConfig) -> None:
+    """Refuse, of a new run, a mean or deviation of another scale than that of the pixels.
+
+    Raises:
+        InvalidConfig: It is so.
+    """
+    for name, values in (("mean", config.data.mean), ("std", config.data.std)):
+        if min(values) < 0 or max(values) > 1:
+            raise InvalidConfig(
+                f"data.{name} = {list(values)}: pixels are numbers from 0 to 1; divide by 255 what is of 0 to 255",
+                location=f"data.{name}",
+            )
 
 
 def _claim_refusal(client: ClientSection) -> str | None:

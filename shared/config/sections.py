@@ -218,7 +218,7 @@ def read_document(path: Path) -> dict[str, Any]:
         InvalidConfig: The file cannot be read, is not UTF-8 text or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.names import listed
+from fedplcc.trainer.data.sets.doubts import brightest, dark
 from fedplcc.trainer.data.source import Samples, Source
 from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.data.subset import subset_size
@@ -72,12 +73,12 @@ def first_look(
         raise InvalidData(f"data {spec!r} has no {side} image; a client needs at least one")
     numbers = spread(len(images)).tolist()
     with remarks_on_pictures() as said:
-        looked, bad = _looked_at(images, numbers)
-    remarks = (*source.remarks, *few_images(source), *counted(said))
+        looked, tops, bad = _looked_at(images, numbers)
+    remarks = (*source.remarks, *few_images(source), *counted(said), *dark(tops))
     found = images.auto() if bad and images.auto is not None else None
     if found is not None:  # a run's data.window is not known yet: what that would show is no fault of the site
         seen = images.seen_through(found)
-        more, bad = _looked_at(seen, bad)
+        more, _, bad = _looked_at(seen, bad)
         looked += more
         remarks = (*remarks, RANGE.format(*found))
     why = images.why(bad[0]) if bad else ""
@@ -107,11 +108,12 @@ def first_look(
     )
 
 
-def _looked_at(samples: Samples, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the smaller side of each image of these numbers that can be read, and the numbers of the others."""
+def _looked_at(samples: Samples, numbers: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return smaller side and largest number of each image of these numbers that can be read, and the others' numbers."""
     read = [(i, samples.read(i)) for i in numbers]
-    sides = [min(pixels.shape[:2]) for _, pixels in read if pixels is not None]
-    return sides, [i for i, pixels in read if pixels is None]
+    found = [pixels for _, pixels in read if pixels is not None]
+    sides = [min(pixels.shape[:2]) for pixels in found]
+    return sides, [brightest(pixels) for pixels in found], [i for i, pixels in read if pixels is None]
 
 
 def few_images(source: Source) -> list[str]:

@@ -7,6 +7,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from fedplcc.shared.errors import InvalidData
+
 MAX_NAMED = 12
 """Most names in a list of a sentence."""
 
@@ -20,6 +22,18 @@ _LOOK = str.maketrans(
 def composed(name: str) -> str:
     """Return the name in Unicode's composed form (NFC): two systems write an accented letter in two ways."""
     return unicodedata.normalize("NFC", name)
+
+
+def decoded(text: str | bytes, what: str) -> str:
+    """Return a text in its composed form.
+
+    Raises:
+        InvalidData: It is bytes that are no UTF-8; the message begins with `what`.
+    """
+    try:
+        return composed(text.decode() if isinstance(text, bytes) else text)
+    except UnicodeDecodeError as error:
+        raise InvalidData(f"{what} {text!r} is no text in UTF-8") from error
 
 
 def looks(name: str) -> str:
@@ -60,12 +74,13 @@ def printable(name: str) -> str:
 def alike(names: Iterable[str]) -> list[str]:
     """Return the names that differ from another one in writing alone, those of one kind joined.
 
-    Writing is capital letters, look, the signs between words, and noughts before a number.
+    Writing is capital letters, look, the signs between words, and noughts before a number or after its point.
     """
     kinds: dict[str, list[str]] = {}
     for name in names:
         written = re.sub(r"[\s_-]+", " ", looks(name).casefold())
-        kinds.setdefault(re.sub(r"(?<![0-9.])0+(?=[0-9])", "", written), []).append(repr(name))
+        written = re.sub(r"(?<![0-9.])0+(?=[0-9])|(?<=[0-9])\.0+\Z", "", written)
+        kinds.setdefault(written, []).append(repr(name))
     return [" and ".join(of_kind) for of_kind in kinds.values() if len(of_kind) > 1]
 
 

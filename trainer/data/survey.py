@@ -15,6 +15,7 @@ from fedplcc.trainer.data.first_look import RANGE, counted, few_images, spread
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.record import digest_of
+from fedplcc.trainer.data.sets.doubts import DIM, brightest, dark
 from fedplcc.trainer.data.source import Samples
 from fedplcc.trainer.data.specs import open_source
 
@@ -171,7 +172,7 @@ def survey(
         is_whole=read_all,
         note=source.note,
         reasons=seen.reasons,
-        remarks=(*source.remarks, *few_images(source), *counted(said), *_range(sides, seen.reasons)),
+        remarks=(*source.remarks, *few_images(source), *counted(said), *dark([seen.top]), *_range(sides, seen.reasons)),
         brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,
         num_dark=sum(mean < DARK for mean in seen.means),
         num_bright=sum(mean > 255 - DARK for mean in seen.means),
@@ -196,12 +197,13 @@ def _range(sides: Sequence[Samples], reasons: Mapping[str, int]) -> tuple[str, .
     return () if found is None else (RANGE.format(*found),)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Seen:
     """What was seen of the images: sizes, brightness, and by a glance those that may be the same picture."""
 
     sizes: set[Size] = field(default_factory=set)
     means: list[float] = field(default_factory=list)
+    top: int = 0
     looks: dict[bytes, list[Place]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -218,6 +220,7 @@ def _look(sides: Sequence[Samples], wanted: list[Any], on_read: OnRead | None) -
                 seen.reasons[side.why(i)] += 1
             else:
                 seen.sizes.add((pixels.shape[0], pixels.shape[1]))
+                seen.top = max(seen.top, brightest(pixels)) if seen.top < DIM else seen.top
                 few = np.ascontiguousarray(pixels[STEP // 2 :: STEP, STEP // 2 :: STEP])
                 few = few if few.size else np.ascontiguousarray(pixels)
                 seen.means.append(float(few.mean()))

@@ -173,7 +173,7 @@ def _document(path: Path) -> dict[str, Any]:
     if len(data) > MAX_POLICY_BYTES:
         raise InvalidConfig(f"the policy {path} has more than {MAX_POLICY_BYTES} bytes")
     try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"the policy {path} is not TOML: {str(error)[:200]}") from error
 

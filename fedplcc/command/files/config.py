@@ -66,6 +66,10 @@ def check(
         return check_policy(file or DEFAULT, run, as_json=as_json)
     file = chosen_file(file)
     document = read_document(file)
+    if not document:
+        raise InvalidConfig(
+            f"{file} has no table: it is neither a run's configuration, nor a comparison's file, nor a policy"
+        )
     kind = kind_of(document)
     if kind == "policy":
         if data:
@@ -181,6 +185,7 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
 
     found: dict[str, dict[str, int]] = {}
     by_class: dict[str, dict[str, int]] = {}
+    trained, tested = dict[str, str](), dict[str, set[str]]()
     problems = []
     if not federation.clients:
         problems.append("there are no [clients.NAME] tables, so there is no data to read; leave out --data")
@@ -200,6 +205,8 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
                 problems.append(f"clients.{name}: {error.detail}")
                 continue
             by_class[name] = dict(zip(loaded.classes, loaded.class_counts, strict=True))
+            trained |= {digest: name for _, digest in loaded.train.marks}
+            tested[name] = {digest for _, digest in loaded.test.marks}
             found[name] = {"train": len(loaded.train), "test": len(loaded.test), "unreadable": len(loaded.unreadable)}
             if not len(loaded.test):
                 problems.append(
@@ -207,6 +214,13 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
                 )
     for sentence in class_sentences(by_class, federation.config.data.classes):
         say(sentence)
+    for name, digests in tested.items():
+        owners = [owner for digest in digests if (owner := trained.get(digest, name)) != name]
+        if owners:
+            say(
+                f"{len(owners)} test images of client {name} are training images of {', '.join(sorted({*owners}))}: the "
+                "accuracy on them says nothing of new images"
+            )
     return found, problems
 
 

@@ -97,7 +97,7 @@ def train_in_folder(
     from fedplcc.runs.artifacts import read_record
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
-    from fedplcc.runs.run_folder import claimed_folder
+    from fedplcc.runs.run_folder import changed_since, claimed_folder
     from fedplcc.shared.process.log import set_up
     from fedplcc.terminal.progress import RunProgress, console_for
 
@@ -119,6 +119,8 @@ def train_in_folder(
     ):
         if folder.is_finished:
             console.print(f"{folder.path} holds this run already; choose another folder with --out to train it again")
+            if (changed := changed_since(federation, folder.path)) is not None:
+                say(changed)
             record = read_record(folder.path)
             if watch is not None:
                 watch.ended_before(record, folder.path)

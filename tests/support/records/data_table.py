@@ -148,6 +148,7 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
     ("`TRAIN/`, `TEST/`, `val/`", ["TRAIN/cat/{}", "TEST/cat/{}", "val/cat/{}"], ""),
     ("`train/`, `valid/`", ["train/cat/{}", "valid/cat/{}"], ""),
     ("`train/` alone", ["train/cat/{}"], ""),
+    ("`train/images/`, `test/images/`", ["train/images/{}", "test/images/{}"], ""),
     ("`CLASS/train/`, `CLASS/test/`", ["cat/train/{}", "cat/test/{}", "dog/train/{}", "dog/test/{}"], ""),
     ("`seg_train/`, `seg_test/`", ["seg_train/cat/{}", "seg_test/cat/{}"], ""),
     ("`train/`, `test/test/`", ["train/cat/{}", "test/test/{}"], ""),

@@ -51,7 +51,8 @@ def remarks_on_pictures() -> Iterator[list[str]]:
         _remarks.reset(token)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Say something about a picture that is read all the same."""
     if (said := _remarks.get()) is not None:
         said.append(text)
 
@@ -65,13 +66,13 @@ def stated_gamma(image: Image.Image) -> float | None:
         return None
     primaries, gamma = image.info.get("chromaticity"), image.info.get("gamma")
     if primaries is not None and image.mode[0] not in "1LI" and not np.allclose(primaries, PRIMARIES, atol=0.005):
-        _say("its file states primaries of colours without a profile: they are taken as sRGB's")
+        say("its file states primaries of colours without a profile: they are taken as sRGB's")
     if "exif" in image.info and _is_adobe(image.getexif()):
-        _say("its EXIF states Adobe RGB without a profile: its colours are taken as sRGB")
+        say("its EXIF states Adobe RGB without a profile: its colours are taken as sRGB")
     if gamma is None or abs(gamma / GAMMA - 1) <= 0.05:
         return None
     if not 0.05 <= gamma <= 20:
-        _say(f"its file states the gamma {gamma:g}: its numbers are taken as sRGB")
+        say(f"its file states the gamma {gamma:g}: its numbers are taken as sRGB")
         return None
     return float(gamma)
 
@@ -116,7 +117,7 @@ def in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
         found: Image.Image = ImageCms.applyTransform(source, transform)  # type: ignore[assignment]
     except (_Unusable, ImageCms.PyCMSError) as error:
         why = str(error) if isinstance(error, _Unusable) else "is damaged"
-        _say(UNUSED.format(why=why))
+        say(UNUSED.format(why=why))
         return image
     if colours.mode == "L":
         found = found.getchannel("G")  # grey stays grey

@@ -17,6 +17,8 @@ from fedplcc.trainer.data.images.colours import in_srgb
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window, scale
 
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
+"""Colours that pydicom gives as RGB."""
 _MAY_BE_EMPTY = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "NumberOfFrames")
 """Elements that some machines write without a value."""
 _GROUPS = ("PixelValueTransformationSequence", "FrameVOILUTSequence")
@@ -60,8 +62,18 @@ def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixe
     for name in _MAY_BE_EMPTY:
         if name in dataset and dataset.get(name) in (None, ""):
             delattr(dataset, name)
+    highest, stored = dataset.get("HighBit"), dataset.get("BitsStored")
+    if highest is not None and stored and highest != stored - 1:
+        raise Unreadable(
+            f"its numbers of {stored} bits end at bit {highest + 1}, where pydicom takes others; convert it"
+        )
     values = _frame(dataset.pixel_array, int(dataset.get("NumberOfFrames", 1) or 1), frame)
-    if int(dataset.get("SamplesPerPixel", 1)) > 1:
+    has_colours = int(dataset.get("SamplesPerPixel", 1)) > 1
+    if values.shape != (dataset.Rows, dataset.Columns, 3)[: 2 + has_colours]:
+        raise Unreadable("it has pixels of several frames and states one")
+    if has_colours:
+        if dataset.PhotometricInterpretation not in _COLOURS:
+            raise Unreadable(f"its colours are {dataset.PhotometricInterpretation}, which cannot be converted here")
         if values.dtype != np.uint8:
             raise Unreadable(f"it has colours of {values.dtype}, not of 8 bits")
         if profile := dataset.get("ICCProfile"):
@@ -106,9 +118,18 @@ def _check_range(dataset: Any, values: npt.NDArray[Any], rescaled: npt.NDArray[A
     Raises:
         Unreadable: It is so; the text has the least and the largest number.
     """
-    if any(name in dataset for name in ("VOILUTSequence", "ModalityLUTSequence")):
+    if tables := dataset.get("VOILUTSequence"):
+        shades, bits = tables[0].LUTData, int(tables[0].LUTDescriptor[2])
+        if bits > 8:
+            top = int(np.max(np.frombuffer(shades, np.uint16) if isinstance(shades, bytes) else shades))
+            if top < 2**bits // 4:
+                raise Unreadable(
+                    f"its table of shades states {bits} bits and ends at {top}; set data.window in numbers"
+                )
         return
-    if "WindowWidth" in dataset:
+    if "ModalityLUTSequence" in dataset:
+        return
+    if "WindowWidth" in dataset and "WindowCenter" in dataset:
         width = dataset.WindowWidth
         first = float(width if isinstance(width, int | float | str) else width[0])
         if first <= 0:

@@ -7,21 +7,22 @@ DICOM_ENDINGS = frozenset({".dcm", ".dicom", ".ima"})
 # fmt: off
 IMAGE_ENDINGS = DICOM_ENDINGS | frozenset(
     {
-        ".apng", ".avif", ".avifs", ".bmp", ".cr2", ".dds", ".dib", ".dng", ".gif", ".heic", ".heif", ".icns",
-        ".ico", ".j2c", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpf", ".jpg", ".jpx", ".nef", ".pbm", ".pcx",
-        ".pgm", ".png", ".pnm", ".ppm", ".psd", ".qoi", ".ras", ".sgi", ".tga", ".tif", ".tiff", ".webp", ".xbm",
-        ".xpm",
+        ".apng", ".arw", ".avif", ".avifs", ".bmp", ".cr2", ".cr3", ".dds", ".dib", ".dng", ".exr", ".gif",
+        ".heic", ".heif", ".icns", ".ico", ".j2c", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpf", ".jpg",
+        ".jpx", ".jxl", ".jxr", ".nef", ".orf", ".pbm", ".pcx", ".pgm", ".png", ".pnm", ".ppm", ".psd", ".qoi",
+        ".raf", ".ras", ".rw2", ".sgi", ".svs", ".tga", ".tif", ".tiff", ".webp", ".xbm", ".xpm",
     }
 )
 """Files that are meant as images, whether they can be read or not."""
 
 OTHER_ENDINGS = frozenset(
     {
-        ".7z", ".bak", ".bib", ".c", ".cfg", ".conf", ".cpp", ".csv", ".db", ".dat", ".doc", ".docx", ".geojson",
-        ".gz", ".h5", ".hdf5", ".html", ".ini", ".ipynb", ".js", ".json", ".jsonl", ".lnk", ".lock", ".log", ".m",
-        ".mat", ".md", ".mp4", ".npy", ".npz", ".ods", ".parquet", ".pdf", ".pickle", ".pkl", ".pt", ".pth", ".py",
-        ".rar", ".rtf", ".sh", ".sql", ".sqlite", ".tar", ".tex", ".tmp", ".toml", ".tsv", ".txt", ".url", ".xls",
-        ".xlsx", ".xml", ".yaml", ".yml", ".zip",
+        ".7z", ".bak", ".bib", ".c", ".cfg", ".conf", ".cpp", ".crdownload", ".csv", ".dat", ".db", ".doc",
+        ".docx", ".download", ".filepart", ".geojson", ".gz", ".h5", ".hdf5", ".html", ".ini", ".ipynb", ".js",
+        ".json", ".jsonl", ".lnk", ".lock", ".log", ".m", ".mat", ".md", ".mp4", ".npy", ".npz", ".ods", ".old",
+        ".orig", ".parquet", ".part", ".partial", ".pdf", ".pickle", ".pkl", ".pt", ".pth", ".py", ".rar",
+        ".rtf", ".sh", ".sql", ".sqlite", ".swp", ".tar", ".tex", ".tmp", ".toml", ".tsv", ".txt", ".url",
+        ".xls", ".xlsx", ".xml", ".yaml", ".yml", ".zip",
     }
 )
 """Files that are never opened as images."""
@@ -45,6 +46,8 @@ _FIRST_BYTES = (
     b"\0\0\0\x0cjP  ",  # JPEG 2000
     b"\xff\x4f\xff\x51",
     b"8BPS",
+    b"\0\0\0\x0cJXL ",
+    b"\xff\x0a",
 )
 NUM_BYTES = 132
 """Length of the start of a file that `begins_as_image` looks at."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
-from fedplcc.trainer.data.images.colours import PROFILE, in_srgb, of_gamma, stated_gamma, with_gamma
+from fedplcc.trainer.data.images.colours import PROFILE, in_srgb, of_gamma, say, stated_gamma, with_gamma
 from fedplcc.trainer.data.images.dicom import check_frame, read_dicom
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, IMAGE_ENDINGS, NUM_BYTES, begins_as_dicom
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, scale
@@ -27,13 +27,16 @@ WHITE = (255, 255, 255, 255)
 """What shows through transparent pixels."""
 UNSAID = "its {what} state no range, and the largest is {top:g}; set data.window in numbers, or to 'auto'"
 _SUBFILE, _BITS, _PHOTOMETRIC, _PLANES, _EXTRA, _SAMPLE_FORMAT = 254, 258, 262, 284, 338, 339
+_COLOURS, _PARTS, _INKS = 320, 330, 332
 _REDUCED_OR_MASK = 0b101
 """Bits of a page's subfile type: it is a smaller copy of another page, or its mask."""
 _TAIL = 64
 """Bytes of zeros at a file's end of which a copy that broke off is suspected."""
 _RANGES = ((280, 281), (340, 341))
 """Tags of TIFF: MinSampleValue with MaxSampleValue, SMinSampleValue with SMaxSampleValue."""
-_SIGNED = _SEPARATE = 2
+_SIGNED = _SEPARATE = _OTHER_INKS = 2
+_RAW = ("BMP", "DIB", "DDS", "PCX", "PPM", "SGI", "TGA", "TIFF")
+"""Formats whose pixels may be zeros up to the end of a whole file."""
 _ORIENTED = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
 """Keys of a picture's information that may state how it is turned."""
 
@@ -105,8 +108,11 @@ def _read(path: Path, window: Window, frame: int | None) -> Pixels:
 
 def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | None) -> Pixels:
     _choose(image, frame)
-    if _breaks_off(file, image.format or ""):
+    kind = image.format or ""
+    if _breaks_off(file, kind):
         raise Unreadable("it is cut off: from some place on it has nothing but zeros")
+    if kind == "PNG" and _states_cicp(file.fileno()):
+        say("its file states other colours than sRGB (cICP): they are taken as sRGB")
     _check_channels(image)
     tiles = " ".join(str(tile[-1]) for tile in getattr(image, "tile", []))
     is_halved, clear = ";16" in tiles, image.info.get("transparency")
@@ -119,17 +125,25 @@ def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | N
     pixels = picture(image, window)
     if is_halved and not _numeric(image):
         _check_halved(image, window)
+    if kind in _RAW and pixels.any() and _ends_black(file.fileno()):
+        say("the second half of its file is zeros: it is black there, or its copying broke off")
     return pixels
 
 
 def _check_channels(image: Image.Image) -> None:
-    """Refuse channels of TIFF that Pillow gives as something else.
+    """Refuse channels of TIFF that Pillow gives as something else, and inks of which nobody says where white is.
 
     Raises:
         Unreadable: It is so.
     """
+    if image.format in ("JPEG", "MPO") and image.mode == "CMYK" and "adobe" not in image.info:
+        raise Unreadable("it has four inks and does not say whether 0 is none or all of an ink; convert it to RGB")
     if image.format != "TIFF":
         return
+    if image.mode == "P" and 0 < max(getattr(image, "tag_v2", {}).get(_COLOURS, (0,))) < 256:
+        raise Unreadable("its table of colours has entries of 16 bits, and uses the lower 8; convert the file")
+    if image.mode == "CMYK" and _tag(image, _INKS) == _OTHER_INKS:
+        raise Unreadable("its four inks are not those of CMYK; convert it to RGB")
     if image.mode == "RGBA" and _tag(image, _EXTRA) is None:
         raise Unreadable("it has four channels and does not say what the fourth is; convert it to RGB")
     if _tag(image, _PLANES) == _SEPARATE and (_tag(image, _BITS) or 1) > 8 and len(image.getbands()) > 1:
@@ -145,14 +159,38 @@ def _choose(image: Image.Image, frame: int | None) -> None:
     if frame is not None:
         check_frame(frame, getattr(image, "n_frames", 1))
         image.seek(frame - 1)
-    elif image.format == "TIFF" and (number := getattr(image, "n_frames", 1)) > 1:
-        size, pages = image.size, 0
-        for page in range(number):
+    elif image.format == "TIFF":
+        areas, whole = [], []
+        for page in range(getattr(image, "n_frames", 1)):
             image.seek(page)
-            pages += image.size == size and not (_tag(image, _SUBFILE) or 0) & _REDUCED_OR_MASK
-        image.seek(0)
-        if pages > 1:
-            check_frame(None, pages)
+            areas.append(image.width * image.height)
+            whole += [] if (_tag(image, _SUBFILE) or 0) & _REDUCED_OR_MASK else [page]
+        first = whole[0] if whole else 0
+        check_frame(None, max(1, sum(areas[page] >= areas[first] for page in whole)))
+        image.seek(first)
+        if not whole and _tag(image, _PARTS):
+            raise Unreadable("it shows a small copy of a camera's raw picture; develop it")
+
+
+def _states_cicp(descriptor: int) -> bool:
+    """Whether a PNG states its colours as those of a video, other than sRGB's: Pillow takes no notice of it."""
+    place = 8
+    for _ in range(64):  # chunks before the pixels
+        head = os.pread(descriptor, 12, place)
+        if head[4:8] in (b"", b"IDAT", b"IEND"):
+            return False
+        if head[4:8] == b"cICP":
+            return head[8:10] != bytes((1, 13))
+        place += 12 + int.from_bytes(head[:4])
+    return False
+
+
+def _ends_black(descriptor: int) -> bool:
+    """Whether the second half of a file is zeros."""
+    length = os.fstat(descriptor).st_size
+    if os.pread(descriptor, _TAIL, length - _TAIL).strip(b"\0"):
+        return False
+    return not os.pread(descriptor, length, length // 2).strip(b"\0")
 
 
 def _breaks_off(file: IO[bytes], kind: str) -> bool:
@@ -160,7 +198,7 @@ def _breaks_off(file: IO[bytes], kind: str) -> bool:
 
     A JPEG of which the zeros come after its mark is whole, and a WebP ends where its head says.
     """
-    if kind not in ("JPEG", "MPO", "WEBP", "AVIF"):
+    if kind not in ("JPEG", "MPO", "WEBP", "AVIF", "QOI"):
         return False
     descriptor = file.fileno()  # read beside the decoder, whose place in the file stays
     length = os.fstat(descriptor).st_size
@@ -198,11 +236,9 @@ def picture(image: Image.Image, window: Window = None) -> Pixels:
     """
     image.load()
     signed = _tag(image, _SAMPLE_FORMAT) == _SIGNED
+    is_inverted, stated = _is_inverted(image), _stated_range(image)
     if any(key in image.info for key in _ORIENTED):
-        is_inverted, stated = _is_inverted(image), _stated_range(image)
         image = ImageOps.exif_transpose(image)
-    else:
-        is_inverted, stated = _is_inverted(image), _stated_range(image)
     if _numeric(image) or signed:
         values = _values(image, signed)
         is_clear = values == clear if isinstance(clear := image.info.get("transparency"), int) else None

@@ -12,12 +12,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
+from PIL import Image
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.parser_lock import PARSER_LOCK
 from fedplcc.shared.types import IntArray
-from fedplcc.trainer.data.names import alike_said, composed, listed
-from fedplcc.trainer.data.sets.doubts import groups_alike
+from fedplcc.trainer.data.names import alike_said, decoded, listed
+from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
 from fedplcc.trainer.data.sets.labels_file import text_of
 from fedplcc.trainer.data.source import Pixels, Samples, Source
 from fedplcc.trainer.factories import import_factory
@@ -100,6 +101,8 @@ def open_factory(spec: str) -> Source:
     try:
         record = factory()
         missing = [name for name in REQUIRED if not hasattr(record, name)]
+        if any(holds_pictures(getattr(record, name, None)) for name in REQUIRED):
+            raise InvalidData("images are pictures of Pillow, whose numbers may be no colours; give uint8 arrays")
         arrays: dict[str, Any] = {name: np.asarray(getattr(record, name)) for name in REQUIRED if name not in missing}
         arrays |= {name: getattr(record, name, None) for name in OPTIONAL}
     # A factory may raise anything, and exit; so may attributes that it computes.
@@ -111,6 +114,12 @@ def open_factory(spec: str) -> Source:
             f"{type(record).__name__} has no {', '.join(missing)}"
         )
     return source_of(DatasetArrays(**arrays), spec)
+
+
+def holds_pictures(images: object) -> bool:
+    """Whether images are a list of pictures of Pillow."""
+    is_list = isinstance(images, list | tuple) or (isinstance(images, np.ndarray) and images.dtype == object)
+    return is_list and any(isinstance(each, Image.Image) for each in images)  # type: ignore[attr-defined]
 
 
 def source_of(arrays: DatasetArrays, origin: str) -> Source:
@@ -130,7 +139,11 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
         names,
         _samples(x_train, train_ids, "train", train_groups),
         _samples(x_test, test_ids, "test", test_groups),
-        remarks=(*alike_said(names), *groups_alike((*(train_groups or ()), *(test_groups or ())))),
+        remarks=(
+            *alike_said(names),
+            *groups_alike((*(train_groups or ()), *(test_groups or ()))),
+            *dark(brightest(image) for side in (x_train, x_test) for image in side),
+        ),
     )
 
 
@@ -160,7 +173,7 @@ def _texts(value: Any, number: int, what: str) -> tuple[str, ...]:
         raise InvalidData(f"{what} must name the group of each of {number} images, not {list(groups.shape)}")
     if number and groups.dtype.kind not in "iuUSO":
         raise InvalidData(f"{what} must hold texts or whole numbers, not {groups.dtype}")
-    texts = tuple(_text(name if isinstance(name, str | bytes) else str(name), what) for name in groups.tolist())
+    texts = tuple(decoded(name if isinstance(name, str | bytes) else str(name), f"{what}:") for name in groups.tolist())
     lost = groups.dtype.kind == "O" and any(value is None or value != value for value in groups.tolist())
     wrong = "None" if lost else next((name for name in texts if not 1 <= len(name) <= MOST_OF_A_GROUP), None)
     if wrong is not None:
@@ -232,14 +245,7 @@ def _class_names(value: Any, origin: str) -> tuple[str, ...]:
     names = np.asarray(value)
     if names.ndim != 1 or names.dtype.kind not in "US":
         raise InvalidData(f"classes of {origin} must be a list of texts, not {names.dtype}{list(names.shape)}")
-    texts = tuple(_text(name, f"classes of {origin}") for name in names.tolist())
+    texts = tuple(decoded(name, f"classes of {origin}:") for name in names.tolist())
     if len(set(texts)) < len(texts) or "" in texts:
         raise InvalidData(f"classes of {origin} {'have an empty name' if '' in texts else 'name a class twice'}")
     return texts
-
-
-def _text(value: str | bytes, what: str) -> str:
-    try:
-        return composed(value.decode() if isinstance(value, bytes) else value)
-    except UnicodeDecodeError as error:
-        raise InvalidData(f"{what}: {value!r} is no text in UTF-8") from error

@@ -7,15 +7,23 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fedplcc.trainer.data.names import alike, listed, printable
 from fedplcc.trainer.data.sets.layout import side_of
 
+DIM = 64
+"""Number of 255 that some pixel of a data set reaches, if its numbers are not of a smaller range."""
 _WORDS = (
     r"masks?|seg|segmentations?|superpixels?|gt|ground_?truth|labels?|annotations?|overlays?|heatmaps?|thumb(?:nail)?s?"
 )
 _BETWEEN = " _.-"
 _COMPANION = re.compile(rf"[{_BETWEEN}](?:{_WORDS})[{_BETWEEN}]?[0-9]*\Z", re.IGNORECASE)
 _COMPANIONS = re.compile(_WORDS, re.IGNORECASE)
+_SIDES = re.compile(
+    r"(is[ _-]?)?(train(ing)?|test(ing)?|val(id(ation)?)?)|(cv[ _-]?)?fold|sub ?set|partition", re.IGNORECASE
+)
 _PERSON = re.compile(r"patient|lesion|subject|person|study|case|camera|scanner", re.IGNORECASE)
 
 
@@ -46,13 +54,30 @@ def groups_alike(groups: Iterable[str]) -> list[str]:
     return [f"groups whose names look like one name: {listed(kinds)}; write each in one way"] if kinds else []
 
 
+def brightest(image: npt.NDArray[np.uint8]) -> int:
+    """Return the largest number of an image; 0 of one of a single colour."""
+    return int(image.max()) if np.ptp(image) else 0
+
+
+def dark(largest: Iterable[int]) -> list[str]:
+    """Return a sentence on images of which none has a large number, of the largest number of each."""
+    top = 0
+    for each in largest:
+        top = max(top, each)
+        if top >= DIM:
+            return []
+    return (
+        [f"no number in the images is above {top} of 255: all are nearly black; scale them to 0 to 255"] if top else []
+    )
+
+
 def columns_left(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> list[str]:
     """Return a sentence on each column that is left alone and may give sides or groups."""
     said = []
     for column in (name for name in rows[0] if name not in known):
         values = [value for row in rows if (value := str(row[column]).strip())]
         kinds = set(values)
-        if kinds and all(side_of(value) for value in kinds):
+        if kinds and (_SIDES.fullmatch(column) or all(side_of(value) for value in kinds)):
             said.append(f"the column {column!r} names sides and is left alone: call it split to divide images by it")
         elif "group" not in known and _PERSON.search(column) and len(kinds) < len(values):
             said.append(

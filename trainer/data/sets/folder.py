@@ -187,11 +187,11 @@ def _by_side(names: Sequence[str], sides: Mapping[str, Sequence[tuple[Entry, str
     if not sides[TEST] and (sides[TRAIN] or sides[VALIDATION]):
         said.append("no image is for testing")
     elif any(entry.side for of_side in sides.values() for entry, _ in of_side):
-        of = {side: {entry.label for entry, _ in sides[side]} for side in (TRAIN, TEST)}
-        for side, other in ((TEST, TRAIN), (TRAIN, TEST)):
+        of = {side: {entry.label for entry, _ in found} for side, found in sides.items()}
+        for side in (TEST, TRAIN):
             if not of[side]:
                 said.append("no image is for training")
-            elif missing := sorted(of[other] - of[side]):
+            elif missing := sorted(set().union(*of.values()) - of[side]):
                 said.append(f"no image for {side}ing: {listed(missing)}")
     return tuple(said)
 

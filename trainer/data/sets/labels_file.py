@@ -9,6 +9,7 @@ import csv
 import io
 import math
 import os
+import re
 import stat
 import unicodedata
 from collections import Counter
@@ -20,7 +21,7 @@ from typing import Any
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS
-from fedplcc.trainer.data.names import composed, listed, nearest, printable
+from fedplcc.trainer.data.names import composed, decoded, listed, nearest, printable
 from fedplcc.trainer.data.sets.doubts import columns_left
 from fedplcc.trainer.data.sets.layout import TEST, TRAIN, VALIDATION, side_of
 
@@ -119,20 +120,18 @@ def text_of(value: Any, where: str) -> str:
     Raises:
         InvalidData: It is missing, a fraction, negative, or no single line of text.
     """
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidData(f"{where}: the label {value!r} is no text in UTF-8") from error
     if isinstance(value, list | tuple | dict):
         raise InvalidData(f"{where}: the label {value!r} is not one name")
-    text = composed(str(value if value is not None else "")).strip()
+    value = value if isinstance(value, bytes) else str("" if value is None else value)
+    text = decoded(value, f"{where}: the label").strip()
     if text.lower() in MISSING:
         raise InvalidData(f"{where}: no label")
     if printable(text) != text:
         raise InvalidData(
             f"{where}: the label '{printable(text[:60])}' is not one line of text; look for a quote without its end"
         )
+    if "_" in text:
+        return text  # no number, though Python takes 1_2 for one
     try:
         number = float(unicodedata.normalize("NFKC", text).replace(",", ".").replace("\u2212", "-"))
     except ValueError:
@@ -173,13 +172,15 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
         raise InvalidData(f"{path} is no text in UTF-8 ({error.reason}); save it as CSV in UTF-8") from error
     except OSError as error:
         raise InvalidData(f"cannot read {path}: {error.strerror or error}") from error
-    is_tabbed = path.suffix.lower() in (".tsv", ".tab")
+    is_tabbed, before = path.suffix.lower() in (".tsv", ".tab"), 0
+    if re.match(r"sep=.\r?\n", text):  # which Excel takes for no row
+        before, text = 1, text.split("\n", 1)[1]
     reader = csv.DictReader(
         io.StringIO(text, newline=""), delimiter="\t" if is_tabbed else _delimiter(text), skipinitialspace=True
     )
     try:
         reader.fieldnames = _columns(reader.fieldnames or (), path)
-        rows = [(reader.line_num, dict(row)) for row in reader]
+        rows = [(before + reader.line_num, dict(row)) for row in reader if any(row.values())]
     except csv.Error as error:
         raise InvalidData(f"line {reader.line_num} of {path} cannot be read: {error}") from error
     for number, row in rows:

@@ -25,6 +25,7 @@ SIDES: Mapping[str, str] = {
 _LIKE_SIDES = re.compile(
     r"(?:^|[^a-z])(train(?:ing)?|test(?:ing)?|val(?:id|idation)?|dev|eval|holdout)(?:[^a-z]|$)", re.IGNORECASE
 )
+ONE_CLASS = "all images are of one class, {!r}: if that is no class, put those of each class in a folder of its name"
 WRAPPERS = frozenset({"data", "dataset", "images", "image", "img", "imgs", "pictures", "photos"})
 
 
@@ -106,9 +107,13 @@ def _sided(root: Path, below: str, names: Sequence[str], sides: Mapping[str, Seq
             raise InvalidData(
                 f"images lie straight in {here / name}; put the images of each class in a folder of the class's name there"
             )
-        inner = folders_in(here / name)
-        if len(inner) == 1 and side_of(inner[0]) == side_of(name):
-            raise InvalidData(f"{here / name} holds one folder, {inner[0]}/, around its images; move what is in it up")
+        filled = [each for each in folders_in(here / name) if _is_filled(here / name / each)]
+        if len(filled) != 1:
+            continue
+        is_around = _plain(filled[0]) in WRAPPERS
+        if side_of(filled[0]) == side_of(name) or (is_around and folders_in(here / name / filled[0])):
+            raise InvalidData(f"{here / name} holds one folder, {filled[0]}/, around its images; move what is in it up")
+        remarks += [ONE_CLASS.format(filled[0])] if is_around and ONE_CLASS.format(filled[0]) not in remarks else []
     if others := [name for name in names if name not in chosen.values()]:
         remarks.append(f"beside {', '.join(f'{name}/' for name in chosen.values())}: {listed(others)} left alone")
     return Layout(
@@ -139,19 +144,33 @@ def _classes(root: Path, below: str, names: Sequence[str]) -> Layout:
             f"all images are of one class, {name!r}, and lie in its folders {listed(inner[name])}; "
             f"if those are the classes, name folder:{here / name}"
         )
-    if nested and nested == [name for name in names if inner[name] or straight[name]]:
-        first = nested[0]
-        if all(_holds_data_set(here / name, inner[name]) for name in nested):
-            raise InvalidData(
-                f"{here} holds a data set with its own train and test folders in each of {listed(nested)}; "
-                f"name one of them: folder:{here / first}"
-            )
-        if all({side_of(each) for each in inner[name]} >= {TRAIN, TEST} for name in nested):
-            return _by_class(below, inner, remarks)
-        if len(nested) > 1 and len(inner[first]) > 1 and all(inner[name] == inner[first] for name in nested):
+    filled = [name for name in names if inner[name] or straight[name]]
+    if sets := [name for name in nested if _holds_data_set(here / name, inner[name])]:
+        where = f"each of {listed(sets)}" if sets == filled else listed(sets)
+        raise InvalidData(
+            f"{here} holds a data set with its own train and test folders in {where}; "
+            f"name one of them: folder:{here / sets[0]}"
+        )
+    if divided := [name for name in filled if {side_of(each) for each in inner[name]} >= {TRAIN, TEST}]:
+        for name in filled:
+            if straight[name] or not {side_of(each) for each in inner[name]} & {TRAIN, TEST}:
+                raise InvalidData(
+                    f"{here / divided[0]} holds folders for training and testing, and {name}/ does not; lay out all alike"
+                )
+        return _by_class(below, inner, remarks)
+    if len(filled) == 1 and straight[filled[0]] and _plain(filled[0]) in WRAPPERS:
+        remarks.append(ONE_CLASS.format(filled[0]))
+    if nested and nested != filled:
+        others = listed([name for name in filled if name not in nested])
+        remarks.append(
+            f"images of {listed(nested)} lie in folders in it, those of {others} do not: all count as its own"
+        )
+    if len(nested) > 1 and nested == filled:
+        first = inner[nested[0]]
+        if len(first) > 1 and all(inner[name] == first for name in nested):
             remarks.append(
-                f"each of {listed(nested)} holds the same folders, {listed(inner[first])}: if those are the classes, "
-                f"{here} is a parent of sites, and one site is folder:{here / first}"
+                f"each of {listed(nested)} holds the same folders, {listed(first)}: if those are the classes, "
+                f"{here} is a parent of sites, and one site is folder:{here / nested[0]}"
             )
     return Layout(sides={}, classes={name: [os.path.join(below, name)] for name in names}, remarks=tuple(remarks))
 
@@ -171,6 +190,11 @@ def _check_names(here: Path, inner: Mapping[str, Sequence[str]], filled: Sequenc
     for name in inner if len(inner) > 1 else ():
         if _plain(name) in WRAPPERS and len({side_of(each) for each in inner[name]} - {None}) > 1:
             raise InvalidData(f"{here / name} holds the sides {listed(inner[name])}; name it: folder:{here / name}")
+
+
+def _is_filled(place: Path) -> bool:
+    """Whether a folder holds images, or folders that may."""
+    return bool(folders_in(place)) or holds_images(place)
 
 
 def _holds_data_set(place: Path, inner: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,9 @@ from fedplcc.trainer.data.names import listed, printable
 
 MOST_REMARKS = 8
 """Most kinds of files that are left out of which each has a sentence."""
+
+MOST_HIDDEN = 1000
+"""Most folders in a hidden one that are looked into for images."""
 
 SYSTEM_FOLDERS = frozenset(
     {
@@ -153,7 +157,7 @@ class Walk:
         ending = os.path.splitext(entry.name)[1].lower()
         if ending in IMAGE_ENDINGS:
             return None
-        if ending not in OTHER_ENDINGS:
+        if ending not in OTHER_ENDINGS and not ending.endswith("~"):  # what an editor keeps of an image is its copy
             try:
                 with open(entry.path, "rb") as file:
                     if begins_as_image(file.read(NUM_BYTES)):
@@ -181,11 +185,11 @@ def _is_hidden(entry: os.DirEntry[str]) -> bool:
         return False
     if not entry.is_dir():
         return os.path.splitext(entry.name)[1].lower() in IMAGE_ENDINGS
-    try:
-        place = Path(entry.path)
-        return holds_images(place) or any(holds_images(place / inner) for inner in folders_in(place))
-    except OSError:
-        return True
+    return any(
+        os.path.splitext(name)[1].lower() in IMAGE_ENDINGS
+        for _, _, names in islice(os.walk(entry.path), MOST_HIDDEN)
+        for name in names
+    ) or not os.access(entry.path, os.R_OK)
 
 
 def _is_damaged_twin(entry: os.DirEntry[str]) -> bool:

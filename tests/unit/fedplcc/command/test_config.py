@@ -239,6 +239,15 @@ def test_every_problem_is_said_in_one_go(file: Path) -> None:
     assert document == {"kind": "run", "problems": [line.removeprefix(f"fedplcc: {file}: ") for line in said[1:]]}
 
 
+def test_a_file_without_a_table_is_taken_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("# nothing yet\n")
+    code, _, error = called("check", tmp_path / "policy.toml")
+    assert code == 2
+    assert (
+        "policy.toml has no table: it is neither a run's configuration, nor a comparison's file, nor a policy" in error
+    )
+
+
 def test_the_problems_come_in_the_order_of_the_sections() -> None:
     document = {name: {"no_such_key": 1} for name in ("training", "data", "model", "method", "run")}
     document["run"]["method"] = "fedplcc"  # type: ignore[assignment]
@@ -327,6 +336,23 @@ def test_the_clients_data_are_read_when_asked_for(file: Path, tmp_path: Path) ->
     few = "fedplcc: client ann has fewer than 10 training images of 'cat' (4), 'dog' (4)\n"
     assert (code, error) == (0, f"ann: reading its data\n{few}")
     assert "# ann: 8 training images, 4 test images" in out
+    rng, pictures = np.random.default_rng(0), {}
+    pictures["x_train"], pictures["y_train"] = rng.integers(0, 256, (4, 8, 8, 3), np.uint8), np.arange(4) % 2
+    for name, test in (("ann", rng.integers(0, 256, (2, 8, 8, 3), np.uint8)), ("bob", pictures["x_train"][:2])):
+        train = pictures["x_train"] // (1 if name == "ann" else 2)
+        np.savez(
+            tmp_path / f"{name}.npz",
+            x_train=train,
+            y_train=pictures["y_train"],
+            x_test=test,
+            y_test=[0, 1],
+            classes=["cat", "dog"],
+        )
+    two = text.replace(spec, f"npz:{tmp_path}/ann.npz") + f'[clients.bob]\ndata = "npz:{tmp_path}/bob.npz"\n'
+    file.write_text(two)
+    assert "2 test images of client bob are training images of ann" in called("check", file, "--data")[2].replace(
+        "\n", " "
+    )
     file.write_text(text + '[clients.bob]\ndata = "npz:missing.npz"\n[clients.eve]\ndata = "nothing:x"\n')
     code, out, error = called("check", file, "--data", "--json")
     assert code == 2

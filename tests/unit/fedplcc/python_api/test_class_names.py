@@ -58,7 +58,10 @@ def taken(folder: Path, run: list[str] = NAMES, **data: Any) -> tuple[dict[int, 
 
 
 @given(data=st.data())
-@pytest.mark.parametrize("shape", ["plain", "subset", "split", "concat", "wrapper", "subset of concat", "nested"])
+@pytest.mark.parametrize(
+    "shape",
+    ["plain", "subset", "range", "negative of concat", "split", "concat", "wrapper", "subset of concat", "nested"],
+)
 def test_every_label_keeps_its_name_in_every_wrapping_and_order(
     shape: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -76,6 +79,8 @@ def test_every_label_keeps_its_name_in_every_wrapping_and_order(
         "concat": lambda: whole,
         "wrapper": lambda: Wrapper(whole),
         "subset": lambda: Subset(whole, chosen),
+        "range": lambda: Subset(whole, range(len(whole))),
+        "negative of concat": lambda: Subset(whole, [number - len(whole) for number in chosen]),
         "subset of concat": lambda: Subset(whole, cast(Any, torch.tensor(chosen))),
         "split": lambda: random_split(whole, [1, len(whole) - 1])[1],  # type: ignore[no-untyped-call]
         "nested": lambda: Wrapper(Subset(Wrapper(whole), chosen)),
@@ -206,6 +211,9 @@ def of_names(classes: list[str] | None, numbers: dict[str, int] | None = None, *
         ({"train": of_names(None, base=of_names(NAMES), target_transform=abs)}, "target_transform changes the labels"),
         ({"train": of_names(None), "classes": ["cat", "cat"]}, "classes= is a list of names, each once"),
         ({"train": of_names(None), "classes": "cat"}, "classes= is a list of names, each once, not 'cat'"),
+        ({"train": of_names(None), "classes": {"cat": 1, "dog": 0}}, "classes= is a list of names"),
+        ({"train": of_names(None), "classes": {"cat", "dog"}}, "classes= is a list of names"),
+        ({"train": of_names(None, {0: "cat"})}, "its class_to_idx does not count"),  # type: ignore[dict-item]
         ({"train": (np.zeros((1, 4, 4, 3), np.uint8), ["\u00b2"])}, "'\u00b2' is none of them"),
         ({"train": "folder:x"}, "give a folder or a specification as data="),
         ({"data": Pairs([0])}, "data= is a specification or a folder, not a Pairs; give train="),
@@ -273,8 +281,10 @@ def test_images_that_change_with_each_reading_are_warned_of(tmp_path: Path) -> N
             self.first += 1
             return super().__getitem__(number)
 
+    client = fedplcc.Client(train=Augmented([0, 1], NAMES))
     with pytest.warns(UserWarning, match="train image 0 is another one each time that it is read"):
-        taken(tmp_path, train=Augmented([0, 1], NAMES))
+        first = client.table(NAMES, tmp_path)
+    assert client.table(NAMES, tmp_path) == first  # so that a run goes on
 
 
 @pytest.mark.parametrize(
@@ -290,6 +300,21 @@ def test_images_that_change_with_each_reading_are_warned_of(tmp_path: Path) -> N
 def test_what_says_too_little_is_refused(data: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=sentence):
         taken(tmp_path, **data)
+
+
+def test_images_of_a_small_range_are_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="no number in the images is above 1 of 255"):
+        taken(tmp_path, train=(np.eye(8, dtype=np.uint8)[None], ["cat"]))
+
+
+@pytest.mark.parametrize("is_data_set", [False, True])
+def test_images_that_have_changed_are_read_again(is_data_set: bool, tmp_path: Path) -> None:
+    x, y = np.full((4, 4, 4, 3), 200, np.uint8), np.array([0, 1, 0, 1])
+    pairs = [(torch.from_numpy(image).permute(2, 0, 1), label) for image, label in zip(x, y, strict=True)]
+    client = fedplcc.Client(train=pairs if is_data_set else (x, y), classes=NAMES)
+    specs = [client.table(NAMES, tmp_path)["data"] for _ in range(2)]
+    x[0] = 100
+    assert specs[0] == specs[1] != client.table(NAMES, tmp_path)["data"]
 
 
 def test_groups_that_differ_in_writing_alone_are_warned_of(tmp_path: Path) -> None:
@@ -324,8 +349,10 @@ def test_pictures_of_pillow_are_converted(mode: str, tmp_path: Path) -> None:
             return picture(mode), 0
 
     spec = fedplcc.Client(train=Pictures([0], NAMES)).table(NAMES, tmp_path)["data"]
-    x = np.load(spec.removeprefix("npz:"))["x_train"][0]
-    assert np.array_equal(x, np.asarray(picture(mode).convert("RGB")))
+    of_pair = fedplcc.Client(train=([picture(mode)], [0]), classes=NAMES).table(NAMES, tmp_path)["data"]
+    for each in (spec, of_pair):
+        x = np.load(each.removeprefix("npz:"))["x_train"][0]
+        assert np.array_equal(x, np.asarray(picture(mode).convert("RGB")))
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])

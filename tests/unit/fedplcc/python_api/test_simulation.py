@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.python_api.federation import federation_of
+from fedplcc.runs.run_folder import changed_since
 from fedplcc.shared.config.recipes import recipe
 from fedplcc.shared.config.run import load_federation
 from fedplcc.shared.errors import InvalidConfig, InvalidData
@@ -239,8 +240,26 @@ def test_a_run_that_is_there_is_returned_at_once_and_its_rounds_are_repeated(dat
     assert (len(result.rounds), hashed(reference)) == (3, before)
 
 
+def test_a_run_that_is_there_is_said_to_be_of_other_files_than_there_are_now(data: Path, tmp_path: Path) -> None:
+    federation = load_federation(data / "run.toml")
+    (tmp_path / "run.json").touch()
+    assert changed_since(federation, tmp_path) is None
+    os.utime(tmp_path / "run.json", (0, 0))
+    assert "have changed since this run ended" in str(changed_since(federation, tmp_path))
+
+
 def test_wrong_arguments_are_refused_with_a_sentence(data: Path, tmp_path: Path) -> None:
     images = np.zeros((4, 8, 8, 3), np.float32)
+    clients: Any
+    for clients in ([fedplcc.Client(train=(images, [0]))], {}):
+        with pytest.raises(InvalidConfig, match="clients= names at least one"):
+            fedplcc.simulate(data / "run.toml", clients=clients, out=tmp_path / "f")
+    for settings, sentence in (
+        ({"data.mean": [123.0] * 3}, "divide by 255"),
+        ({"run.rounds": {1}}, "a set: give texts"),
+    ):
+        with pytest.raises(InvalidConfig, match=sentence):
+            fedplcc.simulate(data / "run.toml", settings=settings, out=tmp_path / "f")
     with pytest.raises(InvalidData, match="either data"):
         fedplcc.Client()
     with pytest.raises(InvalidConfig, match=r"give a fedplcc\.Client"):

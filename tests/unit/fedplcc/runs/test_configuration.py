@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
@@ -21,6 +23,7 @@ from fedplcc.runs.configuration import (
     require_validation,
 )
 from fedplcc.runs.configuration_check import judge
+from fedplcc.runs.initial_model import with_model_file
 from fedplcc.shared.config.run import parse_federation
 from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation import tiny_federation
@@ -190,3 +193,19 @@ def test_simulate_refuses_a_patience_that_does_nothing_before_it_makes_a_folder(
     result = CliRunner().invoke(app, words)
     assert (result.exit_code, (tmp_path / "out").exists()) == (2, False)
     assert "run.patience = 1 does nothing: client mnist has no validation images" in result.stderr
+
+
+def test_the_classes_of_a_model_file_are_those_of_the_run_beside_it(tmp_path: Path) -> None:
+    """Else the rows of its head are other classes where the two runs have them in another order."""
+    model = tmp_path / "model.safetensors"
+    save_file({"weight": np.zeros(2, np.float32)}, model)
+    document = a_document()
+    names = document["data"]["classes"]
+    manifest = {"run_id": "r", "config": {**document, "data": {**document["data"], "classes": [*reversed(names)]}}}
+    document["run"] = {**document["run"], "initial_model": str(model)}
+    assert with_model_file(parse_federation(document)).config.run.initial_classes is None
+    (tmp_path / "run.json").write_text(json.dumps(manifest))
+    assert with_model_file(parse_federation(document)).config.run.initial_classes == tuple(reversed(names))
+    document["run"] = {**document["run"], "initial_classes": names}
+    with pytest.raises(InvalidConfig, match="leave the key out"):
+        with_model_file(parse_federation(document))

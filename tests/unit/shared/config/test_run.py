@@ -732,6 +732,7 @@ FILES = {
     "a number without end": (b"a = " + b"9" * 5_000, r"run\.toml is not TOML: "),
     "no text": (b"\xff\xfe\x00", r"run\.toml is not UTF-8 text; save it as UTF-8$"),
     "an empty file": (b"", "run is missing; data is missing"),
+    "an empty file with a byte order mark": (b"\xef\xbb\xbf", "run is missing; data is missing"),
 }
 
 

@@ -194,6 +194,10 @@ def lacking():
 def wrong():
     return DatasetArrays(x / 255, y, x, y)
 
+def pictures():
+    from PIL import Image
+    return DatasetArrays([Image.new("P", (4, 4))], [0], x, y)
+
 def broken():
     raise OSError("disk gone")
 
@@ -226,6 +230,7 @@ def test_a_factory_returns_arrays_under_the_same_names(plugin: str) -> None:
             "must return a fedplcc.trainer.data.DatasetArrays .* SimpleNamespace has no y_train, x_test, y_test",
         ),
         ("wrong", "x_train of my_data:wrong must be uint8"),
+        ("pictures", "images are pictures of Pillow"),
         ("broken", "cannot be made: OSError: disk gone"),
         ("leaving", "cannot be made: SystemExit: 0"),
         ("absent", "has no callable 'absent'"),

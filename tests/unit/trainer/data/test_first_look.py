@@ -10,6 +10,7 @@ from PIL import Image
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.first_look import NUM_LOOKED_AT, first_look
+from fedplcc.trainer.data.survey import survey
 
 
 def a_picture(path: Path) -> None:
@@ -53,3 +54,12 @@ def test_some_files_that_cannot_be_read_are_named_and_do_no_harm(tmp_path: Path)
     looked = first_look(f"folder:{tmp_path}")
     assert (looked.class_counts, looked.num_looked_at, looked.unreadable) == ({"cat": 2}, 2, ("train/cat/2.png",))
     assert looked.why == "it is no image that can be read here"
+
+
+def test_pictures_whose_numbers_are_of_a_small_range_are_said(tmp_path: Path) -> None:
+    for side in ("train", "test"):
+        (tmp_path / side / "cat").mkdir(parents=True)
+        Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / side / "cat" / "1.png")
+    said = "no number in the images is above 1 of 255: all are nearly black; scale them to 0 to 255"
+    assert said in first_look(f"folder:{tmp_path}").remarks
+    assert said in survey(f"folder:{tmp_path}").remarks

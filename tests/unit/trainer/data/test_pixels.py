@@ -19,6 +19,7 @@ from PIL import Image, ImageOps, features
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import first_look, load_dataset
+from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, scale
 from fedplcc.trainer.data.sets.folder import read_image
@@ -303,6 +304,17 @@ def test_smaller_copies_and_other_sizes_in_a_tiff_are_no_frames(tmp_path: Path) 
     assert grey_of_frame(tmp_path / "x.tif", None) == 10
 
 
+def test_a_small_copy_before_the_picture_is_not_taken_for_it(tmp_path: Path) -> None:
+    small, large = Image.new("L", (4, 4), 20), Image.new("L", (8, 8), 10)
+    large.encoderinfo = {"tiffinfo": {254: 0}}
+    small.save(tmp_path / "x.tif", save_all=True, append_images=[large], tiffinfo={254: 1})
+    assert grey_of_frame(tmp_path / "x.tif", None) == 10
+    small.save(tmp_path / "x.tif", save_all=True, append_images=[large])
+    assert "it has 2 frames" in why_unreadable(tmp_path / "x.tif")
+    small.save(tmp_path / "x.nef", "TIFF", tiffinfo={254: 1, 330: 8})
+    assert "camera's raw picture" in why_unreadable(tmp_path / "x.nef")
+
+
 def test_the_window_of_a_site_is_that_of_the_named_frame(tmp_path: Path) -> None:
     frames = [Image.fromarray(np.full((4, 4), top, np.uint16)) for top in (200, 4000)]
     frames[0].save(tmp_path / "x.tif", save_all=True, append_images=frames[1:])
@@ -321,6 +333,29 @@ def test_a_jpeg_of_which_a_copy_broke_off_is_refused(tmp_path: Path) -> None:
     assert np.array_equal(read_pixels(tmp_path / "padded.jpg"), read_pixels(whole))
 
 
+@pytest.mark.parametrize("kind", ["bmp", "dds", "pcx", "ppm", "sgi", "tga", "tif"])
+def test_a_file_whose_second_half_is_zeros_is_said(kind: str, tmp_path: Path) -> None:
+    Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / f"x.{kind}")
+    content = (tmp_path / f"x.{kind}").read_bytes()
+    for end, count in ((content[-200:], 0), (bytes(200), 1)):
+        (tmp_path / f"x.{kind}").write_bytes(content[: len(content) // 2].ljust(len(content) - 200, b"\0") + end)
+        with remarks_on_pictures() as said:
+            read_pixels(tmp_path / f"x.{kind}")
+        assert len(said) == count
+
+
+def test_colours_of_a_video_in_a_png_are_said(tmp_path: Path) -> None:
+    Image.new("RGB", (2, 2)).save(tmp_path / "x.png")
+    content = (tmp_path / "x.png").read_bytes()
+    for transfer, count in ((13, 0), (16, 1)):
+        chunk = b"cICP" + bytes((1, transfer, 0, 1))
+        more = struct.pack(">I", 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        (tmp_path / "y.png").write_bytes(content[:33] + more + content[33:])
+        with remarks_on_pictures() as said:
+            read_pixels(tmp_path / "y.png")
+        assert len(said) == count
+
+
 @pytest.mark.parametrize("kind", ["webp", "avif"])
 def test_what_ends_in_zeros_is_refused_where_its_decoder_fills_in_colours(kind: str, tmp_path: Path) -> None:
     if not features.check(kind):
@@ -334,6 +369,22 @@ def test_what_ends_in_zeros_is_refused_where_its_decoder_fills_in_colours(kind: 
     if kind == "webp":
         (tmp_path / "padded.webp").write_bytes(content + bytes(512))
         assert np.array_equal(read_pixels(tmp_path / "padded.webp"), read_pixels(whole))
+
+
+def of_table(path: Path, top: int) -> None:
+    """Write a TIFF whose table of colours has entries up to a number."""
+    image = Image.new("P", (2, 2), 1)
+    image.putpalette(bytes(3) + bytes([255] * 3))
+    image.save(path, "TIFF")
+    path.write_bytes(path.read_bytes().replace(b"\0\xff", top.to_bytes(2, "little")))
+
+
+def without_adobe(path: Path) -> None:
+    """Write a JPEG of four inks without the mark that says how they are meant."""
+    Image.new("CMYK", (8, 8)).save(path, "JPEG")
+    content = path.read_bytes()
+    mark = content.index(b"\xff\xee")
+    path.write_bytes(content[:mark] + content[mark + 2 + int.from_bytes(content[mark + 2 : mark + 4]) :])
 
 
 @pytest.mark.parametrize(
@@ -353,6 +404,9 @@ def test_what_ends_in_zeros_is_refused_where_its_decoder_fills_in_colours(kind: 
             lambda path: tiff(path, np.zeros((2, 6), np.uint16), tag256=2, tag277=3, tag284=2, photometric=2),
             "lie in planes",
         ),
+        (lambda path: of_table(path, 255), "its table of colours has entries of 16 bits, and uses the lower 8"),
+        (lambda path: Image.new("CMYK", (2, 2)).save(path, "TIFF", tiffinfo={332: 2}), "not those of CMYK"),
+        (lambda path: without_adobe(path), "it has four inks and does not say"),
         (lambda path: Image.new("RGBA", (2, 2)).save(path), "all of it is transparent"),
         (lambda path: Image.new("LA", (2, 2)).save(path, "TGA"), "all of it is transparent"),
         (lambda path: deep_png(path, np.full((1, 2, 1), 7), (7,)), "all of it is transparent"),
@@ -463,6 +517,13 @@ class TestDicom:
         [
             ({"BitsStored": 16, "HighBit": 15}, "its numbers of 16 bits, from 0 to 4032, have no window"),
             ({"WindowCenter": 40, "WindowWidth": 0}, "its window has the width 0"),
+            ({"BitsStored": 16, "HighBit": 15, "WindowWidth": 400}, "have no window"),
+            ({"HighBit": 15}, "its numbers of 12 bits end at bit 16"),
+            ({"Rows": 4}, "it has pixels of several frames and states one"),
+            (
+                {"SamplesPerPixel": 3, "PhotometricInterpretation": "HSV", "PlanarConfiguration": 0, "Rows": 2},
+                "its colours are HSV",
+            ),
             ({"SamplesPerPixel": 7}, "it is DICOM that pydicom cannot read: "),
         ],
     )
@@ -471,6 +532,7 @@ class TestDicom:
     ) -> None:
         values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
         self.write(pydicom, tmp_path / "a.dcm", values, **elements)
+        warnings.simplefilter("ignore")  # pydicom's
         assert reason in why_unreadable(tmp_path / "a.dcm")
 
     @pytest.mark.parametrize("name", ["RescaleSlope", "WindowWidth", "NumberOfFrames"])
@@ -517,6 +579,14 @@ class TestDicom:
             self.write(pydicom, tmp_path / "a.dcm", np.array([[0, 1]], np.uint16), **table)
             assert reason in why_unreadable(tmp_path / "a.dcm")
         assert grey_of(tmp_path / "a.dcm").tolist() == [[0, 255]]
+
+    def test_a_table_of_shades_that_uses_the_lower_12_of_16_bits_is_refused(self, pydicom: Any, tmp_path: Path) -> None:
+        for top, reason in ((4095, "ends at 4095"), (65535, "")):
+            shades = pydicom.Dataset()
+            shades.LUTDescriptor = [4096, 0, 16]
+            shades.add_new("LUTData", "OW", np.linspace(0, top, 4096).astype(np.uint16).tobytes())
+            self.write(pydicom, tmp_path / "a.dcm", np.array([[0, 4095]], np.uint16), VOILUTSequence=[shades])
+            assert reason in why_unreadable(tmp_path / "a.dcm")
 
     def test_a_report_has_no_pixels(self, pydicom: Any, tmp_path: Path) -> None:
         kept = self.write(pydicom, tmp_path / "a.dcm", np.zeros((8, 8), np.uint16))
