@@ -24,7 +24,11 @@ from tests.support.parts import SHARDS, Part, part_of, shard_of
 from tests.support.statements import share_compiled_statements
 
 settings.register_profile(
-    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "default",
+    max_examples=50,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("default")
 share_compiled_statements()
