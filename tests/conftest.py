@@ -20,12 +20,18 @@ from fedplcc.shared.process.log import OUR_LOGGERS
 from tests.support.federation.processes import TOLD, Federation
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.postgres import Server, a_server
+from tests.support.made_once import make_once
 from tests.support.parts import SHARDS, Part, part_of, shard_of
 
 settings.register_profile(
-    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "default",
+    max_examples=50,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("default")
+make_once()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

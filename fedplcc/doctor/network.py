@@ -71,7 +71,7 @@ def gateway(subject: Subject) -> Iterator[Finding]:
             raise httpx.InvalidURL("there is no host in it")
         host, port = parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80)
         yield from _reached(subject, "gateway", host, port)
-        verify = context_for(url, _identity(subject)) if parsed.scheme == "https" else True
+        verify = context_for(url, _identity(subject))
         first_serving([url], timeout_s=TIMEOUT_S, insecure=subject.insecure, identity=_identity(subject))
         with httpx.Client(timeout=TIMEOUT_S, trust_env=not is_loopback(host), verify=verify) as client:
             answer = client.get(parsed.join(READY_PATH))

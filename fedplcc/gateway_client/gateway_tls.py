@@ -46,7 +46,7 @@ class _FixedName(ssl.SSLContext):
 
 
 def context_for(url: str, ca: Path | None = None) -> ssl.SSLContext:
-    """Return the context for an https gateway.
+    """Return the context for a gateway; in plain text, one that trusts nobody: the system's store takes time to load.
 
     Args:
         url: As the key was kept for.
@@ -56,6 +56,8 @@ def context_for(url: str, ca: Path | None = None) -> ssl.SSLContext:
     Raises:
         InvalidConfig: The file cannot be read or holds no certificate.
     """
+    if httpx.URL(url).scheme != "https":
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     roots_pem = roots_for(url) if ca is None else given_roots(ca)
     return ssl.create_default_context() if not roots_pem else _context_of(roots_pem)
 

@@ -80,7 +80,7 @@ class Transport:
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # A proxy that the environment names cannot reach this machine's own loopback.
             trust_env=not is_loopback(httpx.URL(self.url).host),
-            verify=context_for(self.url, ca) if self.url.startswith("https:") else True,
+            verify=context_for(self.url, ca),
             transport=connections,
         )
 

@@ -118,7 +118,7 @@ async def _ask_gateway(address: str, *, timeout_s: float, insecure: bool, identi
         raise InvalidConfig(f"address = {address!r}: write http://HOST:PORT for a gateway, HOST:PORT for gRPC")
     if url.scheme == "http":
         require_secure(url.host, insecure=insecure, what=f"asking {address}")
-    verify = context_for(str(url.copy_with(path="/")), identity) if url.scheme == "https" else True
+    verify = context_for(str(url.copy_with(path="/")), identity)
     if url.path == "/":
         url = url.copy_with(path=READY_PATH)
     try:

@@ -33,8 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 from fedplcc.aggregator.servicer.round_service import RoundServicer
 from fedplcc.aggregator.servicer.run_service import RunServicer
 from fedplcc.aggregator.servicer.wakeups import Wakeups
-from fedplcc.gateway.app import MAX_BODY_BYTES, create_app
-from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.gateway.app import MAX_BODY_BYTES
 from fedplcc.shared.convert.membership import client_to_join
 from fedplcc.shared.gen.fedplcc.v1 import (
     round_service_pb2,
@@ -49,6 +48,7 @@ from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.growth import MOST_A_DOUBLING, NotLinear, require_linear
 from tests.support.records.read_headers import HEADERS
+from tests.support.records.rest_document import rest_document
 
 PARTS = (4, 2, 1)
 """The limit is divided by these."""
@@ -200,7 +200,7 @@ BODIES: Mapping[str, Callable[[int], bytes]] = {
 
 def rest_cases(served: ServedGateway, run_id: str) -> Iterator[Case]:
     """Every route with each of its parameters, a long unknown one, many headers, and every body."""
-    document = create_app(GatewaySettings(insecure=True)).openapi()
+    document = rest_document()
     known = {"run_id": run_id, "client_id": "ann", "number": "1", "sha256": "0" * 64}
     known |= {"code": "INTERNAL", "receiver": "nobody"}
 

@@ -84,6 +84,7 @@ def test_skewed_and_jumping_clocks_lose_nobody_and_change_no_byte(running: Feder
     assert lines == undisturbed(tmp_path / "undisturbed", same, document)
 
 
+@pytest.mark.full
 def test_an_aggregator_that_restarts_an_hour_earlier_goes_on_without_negative_times(
     running: Federation, tmp_path: Path
 ) -> None:

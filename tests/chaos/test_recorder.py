@@ -17,13 +17,13 @@ from tests.support.hosts.memory_folder import memory_folder
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_the_power_may_be_cut_at_any_moment(program: Program) -> None:
-    found = explore(program, every=5)
+    found = explore(program, every=8)
     print(found)
     assert found.violations == []
     assert found.num_moments > 10
 
 
-@pytest.mark.parametrize(("program", "step"), NEEDED[1::3], ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(("program", "step"), NEEDED[1::6], ids=lambda value: getattr(value, "name", value))
 def test_an_fsync_that_is_left_out_is_found(program: Program, step: str) -> None:
     with without_fsync(step):
         assert explore(program, is_over_at_first=True).violations

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from fedplcc.gateway.app import create_app
 from fedplcc.gateway.http.described.examples import BINARY, REF, VALUES
 from fedplcc.gateway.http.problem import KINDS
 from fedplcc.shared import documents
-from fedplcc.shared.config.settings import GatewaySettings
 from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.rest_document import rest_document
 
-document = create_app(GatewaySettings(insecure=True)).openapi()
+document = rest_document()
 
 
 def answers() -> Iterator[tuple[str, str, str, dict[str, Any]]]:

@@ -17,12 +17,12 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from fedplcc.gateway.app import MAX_BODY_BYTES, ROUTES, create_app
+from fedplcc.gateway.app import MAX_BODY_BYTES, ROUTES
 from fedplcc.gateway.http import problem
 from fedplcc.shared import documents
-from fedplcc.shared.config.settings import GatewaySettings
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.rest_document import rest_document
 
 EXAMPLES = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 CHECKS = [
@@ -34,7 +34,7 @@ CHECKS = [
     unsupported_method,
 ]
 
-document = create_app(GatewaySettings(insecure=True)).openapi()
+document = rest_document()
 api = schemathesis.openapi.from_dict(document)
 OPERATIONS = [
     (method, path, operation) for path, item in document["paths"].items() for method, operation in item.items()

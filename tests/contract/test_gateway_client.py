@@ -7,12 +7,11 @@ import inspect
 import pytest
 
 import fedplcc
-from fedplcc.gateway.app import create_app
 from fedplcc.gateway_client.generate import TARGET, formatted, methods_of, text_of
 from fedplcc.gateway_client.operations import AsyncOperations, Operations
-from fedplcc.shared.config.settings import GatewaySettings
+from tests.support.records.rest_document import rest_document
 
-document = create_app(GatewaySettings(insecure=True)).openapi()
+document = rest_document()
 NAMES = {operation["operationId"] for item in document["paths"].values() for operation in item.values()}
 
 

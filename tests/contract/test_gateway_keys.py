@@ -24,6 +24,7 @@ from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.identity.api_keys import Scope, includes
 from tests.support.federation.numpy_client import a_document
 from tests.support.identity.keyed_federation import Keyed
+from tests.support.records.rest_document import rest_document
 
 EXAMPLES = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 CHECKS = [
@@ -82,7 +83,7 @@ def test_every_operation_but_the_open_ones_says_which_keys_it_takes() -> None:
 
 
 def test_a_gateway_that_asks_for_no_keys_describes_none() -> None:
-    plain = create_app(GatewaySettings(insecure=True)).openapi()
+    plain = rest_document()
     assert "securitySchemes" not in plain["components"]
     assert not any("security" in operation for item in plain["paths"].values() for operation in item.values())
 
@@ -125,4 +126,4 @@ def test_the_page_of_the_api_says_which_key_an_operation_needs() -> None:
     for scope in ("read", "results", "run", "admin", "metrics"):
         assert f"<p>Needs a key with the scope <code>{scope}</code>.</p>" in page
     assert "<p>Needs a key.</p>" in page
-    assert "Needs a key" not in api_page(create_app(GatewaySettings(insecure=True)).openapi(), "console/")
+    assert "Needs a key" not in api_page(rest_document(), "console/")

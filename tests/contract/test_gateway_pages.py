@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from fedplcc.gateway.app import create_app
 from fedplcc.shared import documents
-from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.convert.reading.page_tokens import token_of
 from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.rest_document import rest_document
 
-DOCUMENT = create_app(GatewaySettings(insecure=True)).openapi()
+DOCUMENT = rest_document()
 WHOLE = {"/v1/problems"}
 """Lists that the program itself makes: they are of one length."""
 

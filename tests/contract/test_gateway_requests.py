@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from fedplcc.gateway.app import ROUTES, create_app
+from fedplcc.gateway.app import ROUTES
 from fedplcc.gateway.http.described.api_page import api_page
 from fedplcc.gateway.http.server import KEEP_ALIVE_S
 from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.remote.fetch import fetch_run
 from fedplcc.shared import documents
-from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.wire.peer_versions import USER_AGENT
 from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.rest_document import rest_document
 from tests.unit.aggregator.coordinator.test_best_round import Validating
 
-document = create_app(GatewaySettings(insecure=True)).openapi()
+document = rest_document()
 READS = sorted(path for path, item in document["paths"].items() if "get" in item)
 
 

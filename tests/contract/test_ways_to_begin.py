@@ -10,10 +10,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from fedplcc.gateway.app import create_app
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.config.settings import GatewaySettings
 from tests.support import ROOT
+from tests.support.records.rest_document import rest_document
 
 ABOUT_A_BEGINNING = re.compile(r"initial|first model|begins? with|weights|backbone|RUN_ID", re.I)
 
@@ -105,6 +104,6 @@ def test_every_call_that_begins_a_run_is_known() -> None:
 
 
 def test_every_write_about_a_run_or_a_model_is_known() -> None:
-    paths = create_app(GatewaySettings(insecure=True)).openapi()["paths"]
+    paths = rest_document()["paths"]
     writes = {f"{way.upper()} {path}" for path, ways in paths.items() for way in ways if way not in ("get", "head")}
     assert {name for name in writes if re.search(r" /v1/(run|model)", name)} == set(WRITES) | BEGIN_NOTHING

@@ -76,13 +76,6 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
         yield federation
 
 
-@pytest.fixture
-def control(federation: Federation) -> Iterator[RunControl]:
-    control = RunControl(federation.address, tls=federation.operator_tls)
-    yield control
-    control.close()
-
-
 def reads(federation: Federation) -> int:
     """How often north's images were opened."""
     return len((federation.folder / "reads").read_text().splitlines())

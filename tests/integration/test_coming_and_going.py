@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.shared import documents
 from fedplcc.shared.types import RunStatus, TaskKind
+from tests.support import commands
 from tests.support.federation.served_gateway import ServedGateway
 
 
 def called(served: ServedGateway, *arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["run", *arguments, "--gateway", served.url])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return commands.called("run", *arguments, "--gateway", served.url)
 
 
 def in_round_1(served: ServedGateway) -> str:

@@ -276,6 +276,7 @@ def test_a_client_that_cannot_read_its_data_ends_the_demo_with_its_sentence(data
     assert "at-all.npz" in demo.said().splitlines()[-1]
 
 
+@pytest.mark.full
 @linux
 def test_a_taken_port_is_said_and_nothing_stays(data: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "tiny_federation.toml", document(data, "north"))

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
+from tests.support.commands import called
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import simulated, write_config
 
@@ -22,12 +21,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_federation.write_data(folder)
     write_config(folder / "run.toml", tiny_federation.document(folder))
     return folder
-
-
-def called(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [*map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def foreseen(data: Path, out: Path, *words: object) -> dict[str, Any]:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.runs import backbone_digests
 from fedplcc.shared.config.recipes import recipe
 from fedplcc.shared.config.settings import WEIGHTS
 from fedplcc.trainer.weights.store import WeightsStore
 from tests.support import ROOT
+from tests.support.commands import called
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.served_gateway import ServedGateway
 
@@ -39,12 +38,6 @@ def served(tmp_path: Path) -> Iterator[ServedGateway]:
     state.mkdir()
     with ServedGateway(state, [NumpyClient("ward-1"), NumpyClient("ward-2", counts=(4, 0, 2))]) as gateway:
         yield gateway
-
-
-def called(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [*map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def configuration(path: Path) -> dict[str, Any]:

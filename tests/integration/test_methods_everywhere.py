@@ -38,7 +38,6 @@ BATCHES_PER_PASS = 3
 """Of a client's samples: each batch of a phase of so many passes asks too."""
 MOST_INTERRUPTIONS = 60
 
-every_setting = of_settings(lambda setting: not setting.hyper or setting.goes_another_way)
 every_part = of_settings(lambda setting: not setting.hyper or setting.goes_another_way, cover=True)
 every_method_that_trains = of_methods(
     lambda method: bool(method.phases(method.config())), kept=("feddyn", "fedrep", "fedplcc")
@@ -134,7 +133,7 @@ def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         control.close()
 
 
-@every_setting
+@every_part
 def test_a_run_trains_reports_and_leaves_what_its_method_says(setting: Setting, undisturbed: Undisturbed) -> None:
     method, outcome = setting.method, undisturbed(setting.method.name, setting.hyper)
     assert [line["round"] for line in outcome.rounds] == list(ROUNDS)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
 import torch
 
 from fedplcc.local.demo import Demo
@@ -20,7 +19,9 @@ from fedplcc.trainer.privacy.budget import SECRET, Budget
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed
+from tests.support.later import later
 
+timm = later("timm")
 pytestmark = pytest.mark.slow
 
 NET = "timm:test_resnet"

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.shared import documents
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.types import RunStatus, TaskKind
+from tests.support import commands
 from tests.support.federation.served_gateway import ServedGateway
 
 WHY = "1 update was refused, the last one because num_excluded = -1: out of range"
@@ -32,9 +31,7 @@ def with_a_refused_update(served: ServedGateway, **admission: object) -> str:
 
 
 def called(served: ServedGateway, *arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["run", *arguments, "--gateway", served.url])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return commands.called("run", *arguments, "--gateway", served.url)
 
 
 def run_of(served: ServedGateway, run_id: str) -> dict[str, Any]:

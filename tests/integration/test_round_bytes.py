@@ -25,13 +25,6 @@ SAMPLES = 24
 """Training images of each client."""
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny_federation.write_data(folder)
-    return folder
-
-
 def received(client: Mapping[str, float]) -> float:
     return client.get("received_bytes", 0) + client.get("evaluation_received_bytes", 0)
 

@@ -19,6 +19,7 @@ from fedplcc.runs.artifacts import FILES
 from fedplcc.shared.version import VERSION
 from fedplcc.terminal import question
 from fedplcc.terminal.progress import RunProgress
+from tests.support import commands
 from tests.support.federation.numpy_client import CLASSES
 from tests.support.federation.served_gateway import ServedGateway
 
@@ -54,9 +55,7 @@ def config(tmp_path: Path) -> Path:
 
 def called(gateway: ServedGateway, *arguments: object) -> tuple[int, str, str]:
     command = ["run", *map(str, arguments), "--gateway", gateway.url]
-    result = CliRunner().invoke(app, command)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return commands.called(*command)
 
 
 def answered(gateway: ServedGateway, *arguments: object) -> Any:

@@ -12,15 +12,14 @@ from typer.testing import CliRunner
 from fedplcc.command.all_commands import app
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.types import STAGE_DATA, STREAM_PLACE, RunStatus
+from tests.support import commands
 from tests.support.federation.served_gateway import ServedGateway
 
 MANUAL = {"stages": 3, "advance": "manual"}
 
 
 def advanced(served: ServedGateway, run_id: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["run", "resume", run_id, "--next-stage", "--gateway", served.url])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return commands.called("run", "resume", run_id, "--next-stage", "--gateway", served.url)
 
 
 def in_round_1(served: ServedGateway, **sections: Any) -> str:

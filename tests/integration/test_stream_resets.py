@@ -37,7 +37,11 @@ class Servicer(round_service_pb2_grpc.RoundServiceServicer, enrol_service_pb2_gr
 
 @pytest.mark.parametrize(
     ("method", "connections", "streams", "num_calls"),
-    [("Heartbeat", 1, 100, 40), ("NoSuch", 1, 100, 40), ("Heartbeat", 16, 300, 8)],
+    [
+        ("Heartbeat", 1, 100, 40),
+        pytest.param("NoSuch", 1, 100, 40, marks=pytest.mark.full),
+        pytest.param("Heartbeat", 16, 300, 8, marks=pytest.mark.full),
+    ],
 )
 def test_resets_cancel_no_call_of_another_at_this_machines_own_address(
     method: str, connections: int, streams: int, num_calls: int

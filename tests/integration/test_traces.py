@@ -20,13 +20,6 @@ pytestmark = pytest.mark.slow
 RUN_S = 120.0
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny_federation.write_data(folder)
-    return folder
-
-
 def test_a_round_is_followed_from_the_command_to_the_trainers_and_through_a_kill(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.exactly_once import play, play_straggler, table
 
-GAMES, STEPS = 20, 50
+GAMES, STEPS = 10, 50
 SEEN = {
     "ACCEPTED",
     "DUPLICATE",

@@ -249,4 +249,4 @@ def test_an_update_that_changes_no_row_leaves_the_time_of_change() -> None:
 
 
 TestRounds = Rounds.TestCase
-TestRounds.settings = settings(max_examples=30, stateful_step_count=40)
+TestRounds.settings = settings(max_examples=15, stateful_step_count=40)

@@ -66,7 +66,7 @@ RELEASED_TOO_LATE = {
 """A client is released while the round, which went on without its update, is evaluated."""
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(document=documents(), schedule=changes)
 @example(**RELEASED_TOO_LATE)
 def test_cohort_and_stage_follow_from_configuration_and_events(

@@ -25,6 +25,7 @@ from fedplcc.shared.methods.maths import weighted_mean
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.slots import ServerSlots, ServerView
 from fedplcc.shared.tensors import from_bytes, laid_out, read_header, sha256_hex, to_bytes
+from tests.property.test_fold import written
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.ahead_method import METHOD as AHEAD
 
@@ -44,13 +45,6 @@ def a_model(seed: int) -> Model:
         "n": rng.integers(0, 99, 2),
         "e": np.zeros((0, 3), np.float32),
     }
-
-
-def written(folder: Path, data: bytes) -> Path:
-    """A file of these bytes, named by their SHA-256 as a stored blob is."""
-    path = folder / sha256_hex(data)
-    path.write_bytes(data)
-    return path
 
 
 def folded(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -40,19 +43,21 @@ def resolve_device(name: str) -> torch.device:
 def environment(device: torch.device) -> Environment:
     """Return the record of packages, processor and device; trainers with equal records compute equal bytes."""
     return Environment(
-        packages={name: metadata.version(name) for name in PACKAGES if _is_installed(name)},
+        packages=dict(_versions()),
         cpu=" ".join(part for part in (platform.machine(), torch.backends.cpu.get_cpu_capability(), _vendor()) if part),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         platform=platform.platform(aliased=True, terse=True),
     )
 
 
-def _is_installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+@cache
+def _versions() -> Mapping[str, str]:
+    """Return the versions of those packages that are installed; each client of a simulation asks for them."""
+    found = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _vendor() -> str:

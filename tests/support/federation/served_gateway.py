@@ -24,6 +24,7 @@ from fedplcc.aggregator.servicer.wakeups import Wakeups
 from fedplcc.gateway.app import serve
 from fedplcc.gateway.http.server import Server
 from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.gateway_client.gateway_tls import context_for
 from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.gen.fedplcc.v1 import (
     admin_service_pb2,
@@ -62,7 +63,7 @@ class ServedGateway:
         self.start_aggregator()
         self.settings = GatewaySettings(port=0, insecure=True, aggregator=f"127.0.0.1:{self._aggregator_port}")
         self.start()
-        self.http = httpx.Client(base_url=self.url, timeout=None)
+        self.http = httpx.Client(base_url=self.url, timeout=None, verify=context_for(self.url))
         return self
 
     def __exit__(

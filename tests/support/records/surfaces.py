@@ -19,12 +19,11 @@ import typer.main
 from docs.site.metrics import families, registries
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.gateway.app import create_app
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.errors import FedplccError
 from tests.chaos.durable_steps import steps
 from tests.support import ROOT
+from tests.support.records.rest_document import rest_document
 
 FOLDER = ROOT / "tests" / "golden" / "surfaces"
 _PROSE = frozenset({"description", "summary", "title", "example", "examples"})
@@ -34,7 +33,7 @@ _PARTS_OF_EXAMPLES = frozenset({"properties", "$defs", "schemas", "definitions"}
 
 def openapi() -> str:
     """The REST interface: the OpenAPI document without its prose and its version."""
-    document = create_app(GatewaySettings(insecure=True)).openapi()
+    document = rest_document()
     del document["info"]["version"]
     return _json(_without_prose(document))
 

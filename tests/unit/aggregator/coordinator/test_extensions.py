@@ -37,7 +37,7 @@ def ended(
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", [pytest.param(False, marks=pytest.mark.full), True])
 def test_an_extended_run_is_the_one_that_was_longer_from_the_start(
     method: str, restarts: bool, federation: LocalFederation
 ) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
+from tests.support import commands
 
 RUN = """
 run = { method = "fedavg", rounds = 3, clients = ["ann"] }
@@ -26,9 +25,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def called(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["config", *arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return commands.called("config", *arguments)
 
 
 def test_a_written_policy_forbids_nothing_and_is_not_written_over() -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.shared_options import names_in, split
+from tests.support import commands
 
 NOBODY = "http://127.0.0.1:1"
 
 
 def called(*words: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, words)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return commands.called(*words)
 
 
 @pytest.mark.parametrize(

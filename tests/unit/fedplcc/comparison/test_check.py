@@ -7,19 +7,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.files.config import kind_of
 from fedplcc.comparison.check import check
-from tests.support import ROOT
+from tests.support import ROOT, commands
 from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_comparison
 
 
 def called(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["config", "check", *map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return commands.called("config", "check", *words)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.comparison.file import (
     CompareSection,
     Comparison,
@@ -24,6 +22,7 @@ from fedplcc.shared.config.key_descriptions import key_descriptions
 from fedplcc.shared.config.run import load_federation
 from fedplcc.shared.config.sections import Section
 from fedplcc.shared.methods import METHODS
+from tests.support.commands import called
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import write_config
 from tests.support.records.comparisons import cells_of
@@ -34,12 +33,6 @@ SECTIONS: dict[str, type[Section]] = {
     "rows": RowSection,
     "groups": GroupSection,
 }
-
-
-def called(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [*map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def test_what_init_writes_is_right_and_compares_on_the_digits(tmp_path: Path) -> None:

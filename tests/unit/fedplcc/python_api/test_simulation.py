@@ -145,7 +145,7 @@ def test_a_mapping_and_a_checked_configuration_give_the_bytes_of_the_file(
     document = tiny_federation.document(data)
     fedplcc.simulate(document, out=tmp_path / "mapping", device="cpu")
     checked = load_federation(data / "run.toml").config
-    fedplcc.simulate(checked, clients=clients_of_arrays(data), out=tmp_path / "checked", device="cpu", jobs=2)
+    fedplcc.simulate(checked, clients=clients_of_arrays(data), out=tmp_path / "checked", device="cpu")
     assert hashed(tmp_path / "mapping") == hashed(tmp_path / "checked") == hashed(reference)
 
 
@@ -291,9 +291,17 @@ def test_another_thread_can_train(data: Path, reference: Path, tmp_path: Path) -
 
 SCRIPT = """
     import sys
+    import numpy
     import fedplcc
+
+    def client(file):
+        with numpy.load(file) as found:
+            train, test = ((found[f"x_{split}"], found[f"y_{split}"]) for split in ("train", "test"))
+            return fedplcc.Client(train=train, test=test, classes=found["classes"].tolist())
+
     print("loaded")
-    result = fedplcc.simulate(sys.argv[1], out=sys.argv[2], device="cpu", jobs=2)
+    clients = {name: client(f"{sys.argv[1]}/{name}.npz") for name in ("left", "right")}
+    result = fedplcc.simulate(sys.argv[1] + "/run.toml", clients=clients, out=sys.argv[2], device="cpu", jobs=2)
     print(result.status)
 """
 
@@ -304,7 +312,7 @@ def test_a_plain_script_without_a_main_guard_trains_in_worker_processes_and_prin
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run(
-        [sys.executable, str(script), str(data / "run.toml"), str(tmp_path / "out")],
+        [sys.executable, str(script), str(data), str(tmp_path / "out")],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

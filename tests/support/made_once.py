@@ -1,0 +1,34 @@
+"""Things that tests make again and again, made once in a process: compiled SQL statements, the tree of the command."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from typer import testing
+
+from fedplcc.aggregator.store.database.engines import sqlite
+
+
+def make_once() -> None:
+    """Keep for the life of this process what each store's engine and each command in a test would make anew."""
+    _share_compiled_statements(sqlite)
+    _share_command_trees(testing)
+
+
+def _share_compiled_statements(module: Any) -> None:
+    """Let all SQLite engines have the dialect of the first, and its memory of compiled statements."""
+    creates, first = module.create_engine, list[Any]()
+
+    def create_engine(*arguments: Any, **keywords: Any) -> Any:
+        engine = creates(*arguments, **keywords)
+        first[:] = first or [engine]
+        engine.dialect, engine._compiled_cache = first[0].dialect, first[0]._compiled_cache
+        return engine
+
+    module.create_engine = create_engine
+
+
+def _share_command_trees(module: Any) -> None:
+    """Let all that CliRunner invokes have one tree of commands, groups and options for each app."""
+    module._get_command = cache(module._get_command)
