@@ -43,7 +43,7 @@ class Record:
     @property
     def x_train(self):
         Record.num_asked += 1
-        if Record.num_asked > 2:
+        if Record.num_asked > 1:
             raise OSError("cannot read {SECRET}.dcm")
         return self.x_test
 """

@@ -100,11 +100,11 @@ def open_factory(spec: str) -> Source:
     factory = import_factory(spec, InvalidData)
     try:
         record = factory()
-        missing = [name for name in REQUIRED if not hasattr(record, name)]
-        if any(holds_pictures(getattr(record, name, None)) for name in REQUIRED):
+        given = {name: getattr(record, name, None) for name in (*REQUIRED, *OPTIONAL)}  # once: it may be computed
+        missing = [name for name in REQUIRED if given[name] is None]
+        if any(map(holds_pictures, given.values())):
             raise InvalidData("images are pictures of Pillow, whose numbers may be no colours; give uint8 arrays")
-        arrays: dict[str, Any] = {name: np.asarray(getattr(record, name)) for name in REQUIRED if name not in missing}
-        arrays |= {name: getattr(record, name, None) for name in OPTIONAL}
+        arrays: dict[str, Any] = {**given, **{name: np.asarray(given[name]) for name in REQUIRED}}
     # A factory may raise anything, and exit; so may attributes that it computes.
     except (Exception, SystemExit) as cause:
         raise InvalidData(f"data {spec!r} cannot be made: {type(cause).__name__}: {cause}") from cause
