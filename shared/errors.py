@@ -392,7 +392,7 @@ class ChunkTooLarge(ResourceExhausted):
 
 
 class TooManyOpenRuns(ResourceExhausted):
-    """As many runs as the aggregator allows have not ended, or one key has begun too many within an hour."""
+    """As many runs as the aggregator allows have not ended."""
 
     reason = "TOO_MANY_OPEN_RUNS"
 

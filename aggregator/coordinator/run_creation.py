@@ -15,7 +15,6 @@ from fedplcc.aggregator.incoming.initial_models import Beginning, CommittedModel
 from fedplcc.aggregator.ledger.audited import AuditLog
 from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.ledger.limits import Limits
-from fedplcc.aggregator.presence.allowances import Allowances
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import SESSION, Store
@@ -28,6 +27,7 @@ from fedplcc.shared.errors import (
     RowCorrupt,
     RunNotFound,
     StoreUnavailable,
+    TooManyCalls,
     TooManyOpenRuns,
 )
 from fedplcc.shared.identity.api_keys import most_of
@@ -35,9 +35,10 @@ from fedplcc.shared.identity.principals import current_principal
 from fedplcc.shared.reasons import WaitsForClients
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
+from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 
 HOURLY_BEGUN = 2
-"""Runs that a key may begin in an hour, in numbers of those that it may have open: each tells sites and people."""
+"""Runs that a key may begin at once, and then in an hour, in numbers of those that it may have open: each tells sites."""
 
 FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
 """Returns a committed round's model or prototypes; see `Coordinator.artifact`."""
@@ -82,7 +83,8 @@ class RunCreation:
         self._initial_models, self._artifact = initial_models, artifact
         self._limits, self._creators, self._audit = limits, dict(creators), audit
         self._starters = {caller: starter_in(store, caller) for caller in {*creators.values()}}
-        self._begun = Allowances(HOURLY_BEGUN * limits.max_open_runs_per_key, monotonic_clock)
+        begun = HOURLY_BEGUN * limits.max_open_runs_per_key
+        self._begun = TokenBuckets(begun / 3600, begun, monotonic_clock)
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
         """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
@@ -107,6 +109,7 @@ class RunCreation:
             if known is not None:
                 return self._ledger.get(known)
             self.require_room()
+            self._require_turn()
             beginning = self._beginning(config)
             first_prototypes = PrototypeSet.empty()
             if beginning is not None:
@@ -172,7 +175,7 @@ class RunCreation:
         self._require_share()
 
     def _require_share(self) -> None:
-        """Refuse a key that has as many open runs as one may have, or has begun so many: others' room, and messages."""
+        """Refuse a key that has as many open runs as one may have: others must find room."""
         caller, most = current_principal.get(), self._limits.max_open_runs_per_key
         self._creators = {run.run_id: self._creators.get(run.run_id, "") for run in self._ledger.open_runs()}
         self._starters = {name: self._starters[name] for name in {*self._creators.values()} & self._starters.keys()}
@@ -182,11 +185,16 @@ class RunCreation:
                 "(--max-open-runs-per-key); stop one that is not needed, or wait until one ends",
                 max_open_runs=most,
             )
-        if caller.key_id and not self._begun.suffices(caller.caller):
-            raise TooManyOpenRuns(
-                f"{caller.caller} has begun {HOURLY_BEGUN * most} runs within an hour, ended ones too, as many as one key "
-                "may (twice --max-open-runs-per-key); try again later",
-                max_open_runs=most,
+
+    def _require_turn(self) -> None:
+        """Refuse a key that begins runs too often, which end soon: others wait for the messages about them."""
+        caller, most = current_principal.get(), HOURLY_BEGUN * self._limits.max_open_runs_per_key
+        wait_s = math.ceil(self._begun.wait_s(caller.caller)) if caller.key_id else 0
+        if wait_s:
+            raise TooManyCalls(
+                f"{caller.caller} begins more than {most} runs in an hour, which is twice --max-open-runs-per-key; "
+                f"try again in {wait_s} s",
+                retry_after_s=wait_s,
             )
 
     def _beginning(self, config: RunConfig) -> Beginning | None:

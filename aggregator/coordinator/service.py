@@ -203,6 +203,7 @@ class Coordinator:
             RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
             RequestIdReused: The request id was used with another configuration, or to control a run.
             TooManyOpenRuns: As many runs as this aggregator allows have not ended.
+            TooManyCalls: The key begins runs too often.
             MalformedRequest: The request id is empty or too long.
         """
         return self._run_creation.create(request_id, document)

@@ -36,6 +36,7 @@ from fedplcc.shared.errors import (
     RoundNotFound,
     RunIsOpen,
     RunNotFound,
+    TooManyCalls,
     TooManyOpenRuns,
 )
 from fedplcc.shared.identity.api_keys import Scope
@@ -78,7 +79,17 @@ _CREATED: dict[int | str, Any] = {
     "POST",
     RUNS_PATH,
     status=202,
-    refusals=(InvalidConfig, RequestIdReused, RunNotFound, RoundNotFound, BlobNotFound, TooManyOpenRuns, Overloaded),
+    refusals=(
+        InvalidConfig,
+        RequestIdReused,
+        RunNotFound,
+        RoundNotFound,
+        BlobNotFound,
+        TooManyCalls,
+    TooManyOpenRuns,
+        TooManyCalls,
+        Overloaded,
+    ),
     http_refusals=(413, 415),
     responses=_CREATED,
     body={"application/json": {"schema": {"$ref": SCHEMA.format(model="RunConfiguration")}, "example": EXAMPLE}},

@@ -124,8 +124,8 @@ class AggregatorSettings(Settings):
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
     """Days for which interrupted uploads and unused initial models are kept."""
     max_open_runs_per_key: int = Field(100, ge=1, le=100_000)
-    """Runs of one key that have not ended at a time; in an hour it begins twice as many. Another start is refused
-    (TOO_MANY_OPEN_RUNS)."""
+    """Runs of one key that have not ended at a time; another start is refused (TOO_MANY_OPEN_RUNS). In an hour a key begins
+    at most twice as many, and as many at once before; another one waits (TOO_MANY_CALLS)."""
     max_open_runs: int = Field(200, ge=1, le=100_000)
     """Most runs that have not ended; a request for another is refused (TOO_MANY_OPEN_RUNS)."""
     pending_days: float = Field(7.0, ge=0.01, le=10_000)

@@ -17,7 +17,7 @@ from fedplcc.aggregator.store.base import KEY, SESSION, ApiKey
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.errors import TooManyOpenRuns
+from fedplcc.shared.errors import TooManyCalls, TooManyOpenRuns
 from fedplcc.shared.identity.principals import ANYONE, OWNER, Principal, current_principal
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.reasons import NobodyJoined
@@ -103,8 +103,10 @@ class TestTheLimit:
             with called_by(Principal(key_id="0a")):
                 for number in range(4):
                     federation.coordinator.steer(a_waiting_run(federation, f"run{number}").run_id, StopRun())
-                with pytest.raises(TooManyOpenRuns, match="key:0a has begun 4 runs within an hour"):
+                with pytest.raises(TooManyCalls, match="key:0a begins more than 4 runs in an hour"):
                     a_waiting_run(federation, "more")
+                federation.clock.now += 900
+                a_waiting_run(federation, "later")
             with called_by(Principal(key_id="0b")):
                 a_waiting_run(federation, "theirs")
 
