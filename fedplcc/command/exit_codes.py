@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from enum import IntEnum
+from traceback import walk_tb
 from typing import Any, Self
 
 import typer
@@ -19,6 +20,9 @@ from fedplcc.extras import EXTRAS
 from fedplcc.interruption import Interrupted, was_interrupted
 from fedplcc.shared.errors import FedplccError, InvalidArgument, StoreUnavailable, Unavailable
 from fedplcc.terminal.printable import printable
+
+PARSERS = ("json.", "tomllib.")
+"""Modules that read files which others may have written."""
 
 
 class ExitCode(IntEnum):
@@ -89,7 +93,9 @@ def explains_errors(command: Callable[..., int | None]) -> Callable[..., None]:
         except FedplccError as error:
             say(error.detail)
             code = exit_code_of(error)
-        except RecursionError:
+        except RecursionError as error:
+            if not any(frame.f_globals["__name__"].startswith(PARSERS) for frame, _ in walk_tb(error.__traceback__)):
+                raise
             say("a file has lists or tables nested deeper than any that fedplcc writes: it is another's")
             code = ExitCode.USAGE
         except Interrupted as interruption:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import re
 import signal
@@ -76,8 +77,15 @@ def test_an_error_is_one_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_file_that_is_nested_without_end_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(RecursionError("maximum recursion depth exceeded")) == 2
+    @explains_errors
+    def command() -> None:
+        json.loads("[" * 100_000)
+
+    with pytest.raises(typer.Exit):
+        command()
     assert capsys.readouterr().err.startswith("fedplcc: a file has lists or tables nested deeper")
+    with pytest.raises(RecursionError):  # of a bug, or of a person's own code
+        ended(RecursionError("maximum recursion depth exceeded"))
 
 
 def test_a_sentence_stays_on_its_line_whatever_a_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
