@@ -80,8 +80,11 @@ def _with_roster(document: dict[str, Any]) -> dict[str, Any]:
         raise InvalidConfig("a recipe has no clients of its own: give clients={name: fedplcc.Client(...)}")
     counts = {client: describe(table["data"]) for client, table in tables.items()}
     numbered, named = [{name for name, of in counts.items() if are_numbers([*of]) is each} for each in (True, False)]
-    if numbered and named:
-        without, having = min(numbered), min(named)
+    pairs = (
+        (one, other) for one in sorted(numbered) for other in sorted(named) if not {*counts[one]} & {*counts[other]}
+    )
+    if (pair := next(pairs, None)) is not None:
+        without, having = pair
         raise InvalidData(
             f"client {without} has the classes {listed([*counts[without]])} and client {having} has "
             f"{listed([*counts[having]])}: labels without names count in an order that nobody said; name them with classes="

@@ -134,6 +134,10 @@ def test_clients_without_a_configuration_get_the_recipe_for_their_images(side: i
     clients["east"] = fedplcc.Client(train=images, test=images)
     with pytest.raises(InvalidData, match=r"client east has the classes 0, 1 and client north has cat, dog"):
         federation_of(None, clients, None, tmp_path / "run")
+    digits = {"a": fedplcc.Client(train=images, classes=["0", "1"])}
+    digits["b"] = fedplcc.Client(train=(images[0], np.arange(20) % 3), classes=["0", "1", "none"])
+    with pytest.warns(UserWarning, match="has no 'none'"):  # numbers that another one has beside names are names
+        assert federation_of(None, digits, None, tmp_path / "run").config.data.classes == ("0", "1", "none")
     clients["east"] = fedplcc.Client(train=images, test=images, classes=["Cat", "dog"])
     with pytest.warns(UserWarning, match="has no '[Cc]at'; see that its classes are spelt as the others'"):
         federation_of(None, clients, None, tmp_path / "run")
