@@ -88,7 +88,7 @@ def memory_lack(rooms: tuple[Room, ...]) -> str | None:
 
 
 def rooms(read: Callable[[str], str] | None = None) -> tuple[Room, ...]:
-    """Return what is left of each kind of memory that is limited here.
+    """Return what is left of each kind of memory that is limited here, with what may be swapped out.
 
     Args:
         read: Returns the text of a file of the system, empty if there is none.
@@ -103,15 +103,19 @@ def rooms(read: Callable[[str], str] | None = None) -> tuple[Room, ...]:
         limit, _hard = resource.getrlimit(which)
         if limit != resource.RLIM_INFINITY and name in used:
             found.append(Room(kind, limit - used[name], needed, f"raise the limit: {flag}"))
-    most, now = read("/sys/fs/cgroup/memory.max").strip(), read("/sys/fs/cgroup/memory.current").strip()
+    group = {
+        name: read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current", "swap.max", "swap.current")
+    }
+    swap, (most, now, most_swap, now_swap) = machine.get("SwapFree", 0), group.values()
     if most.isdigit() and now.isdigit():
+        swap_too = min(swap, int(most_swap) - int(now_swap)) if most_swap.isdigit() and now_swap.isdigit() else swap
         stat = dict(line.split() for line in read("/sys/fs/cgroup/memory.stat").splitlines() if " " in line)
         files = int(stat.get("inactive_file", 0)) + int(stat.get("active_file", 0))  # given up when memory is short
         remedy = "raise the container's limit: --memory, MemoryMax= in a unit"
-        found.append(Room("the container's memory", int(most) - int(now) + files, MEMORY_BYTES, remedy))
+        found.append(Room("the container's memory", int(most) - int(now) + files + swap_too, MEMORY_BYTES, remedy))
     if "MemAvailable" in machine:
         remedy = "end something else on this machine"
-        found.append(Room("the machine's memory", machine["MemAvailable"], MEMORY_BYTES, remedy))
+        found.append(Room("the machine's memory", machine["MemAvailable"] + swap, MEMORY_BYTES, remedy))
     return tuple(found)
 
 

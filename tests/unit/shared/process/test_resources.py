@@ -50,6 +50,17 @@ def test_files_that_the_kernel_gives_up_when_memory_is_short_count_as_room() -> 
     assert memory_lack((machine,)) is None
 
 
+@pytest.mark.parametrize(
+    ("most", "now", "swapped"), [("0", "0", 0), ("500000000", "100000000", 400_000_000), ("max", "5", 1_024_000_000)]
+)
+def test_what_may_be_swapped_out_counts_as_room(most: str, now: str, swapped: int) -> None:
+    files = {**CONTAINER, "/proc/meminfo": MACHINE["/proc/meminfo"] + "SwapFree:  1000000 kB\n"}
+    files |= {"/sys/fs/cgroup/memory.swap.max": most, "/sys/fs/cgroup/memory.swap.current": now}
+    (container, machine) = [room for room in rooms(lambda path: files.get(path, "")) if "memory" in room.kind]
+    assert container.left_bytes == 110_000_000 + swapped
+    assert machine.left_bytes == 2_048_000_000 + 1_024_000_000
+
+
 def test_what_just_suffices_suffices() -> None:
     assert memory_lack((Room("memory", MEMORY_BYTES, MEMORY_BYTES, ""),)) is None
     assert memory_lack((Room("memory", MEMORY_BYTES - 1, MEMORY_BYTES, ""),)) is not None
