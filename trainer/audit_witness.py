@@ -6,6 +6,7 @@ heads that come too often, as by joining again and again, the newest takes the p
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text, heads_to_text
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 
 log = get_logger("trainer.audit")
 
@@ -39,6 +41,7 @@ class AuditWitness:
         self._heads = _kept(self._file)
         since = self._file.stat().st_mtime if self._heads else clock() - AT_ONCE * EACH_S
         self._earned, self._since = 0.0, since
+        self._said = TokenBuckets(1 / EACH_S, AT_ONCE)
 
     def saw(self, head: AuditHead | None) -> None:
         """Keep a head unless it is the last one; any thread may call it. A disk that refuses stops nothing."""
@@ -51,7 +54,8 @@ class AuditWitness:
             return
         if last is not None and head.number <= last.number:
             # A restored backup does this, and so does who hides what was recorded.
-            log.warning("audit_went_back", number=head.number, known=last.number)
+            level = logging.DEBUG if self._said.take("back") else logging.WARNING
+            log.log(level, "audit_went_back", number=head.number, known=last.number)
         earned = min(AT_ONCE, self._earned + max(0.0, self._clock() - self._since) / EACH_S)
         has_line = earned >= 1 or len(self._heads) < AT_ONCE
         heads = [*(self._heads if has_line else self._heads[:-1]), head][-MOST_HEADS:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -63,6 +64,10 @@ def test_an_audit_that_went_back_is_logged_and_kept(tmp_path: Path, caplog: pyte
     witness.saw(head(4))
     assert kept(tmp_path) == [head(5), head(4)]
     assert [vars(record)["msg"]["event"] for record in caplog.records] == ["audit_went_back"]
+    for number in range(200):
+        witness.saw(head(4 + number % 2))
+    lines = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(lines) == AT_ONCE, "an aggregator that goes back and forth fills no disk"
 
 
 @pytest.mark.parametrize("damage", [b"1 xy\n", b"\xff\xfe"])
