@@ -114,7 +114,8 @@ def changed_since(federation: FederationFile, folder: Path) -> str | None:
             changed.append(name)
     if not changed:
         return None
-    return f"files of {', '.join(changed)} have changed since this run ended, and its results are of what they were"
+    names = ", ".join(changed)
+    return f"files of {names} have changed since this run ended, or were linked: its results are of what they were"
 
 
 @contextmanager

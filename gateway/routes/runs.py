@@ -86,7 +86,7 @@ _CREATED: dict[int | str, Any] = {
         RoundNotFound,
         BlobNotFound,
         TooManyCalls,
-    TooManyOpenRuns,
+        TooManyOpenRuns,
         TooManyCalls,
         Overloaded,
     ),

@@ -46,7 +46,9 @@ def read_weights(path: Path) -> dict[str, Array]:
         if path.suffix == ".safetensors":
             values: object = load_file(path)
         elif _is_compressed(path):
-            raise InvalidModel(f"{path} is compressed, which no file is that torch writes")
+            raise InvalidModel(
+                f"{path} is compressed, as a program of torch (TorchScript) is: save its state_dict() alone"
+            )
         else:
             with warnings.catch_warnings():  # of files that other versions of pickle wrote; errors say enough
                 warnings.simplefilter("ignore")

@@ -155,7 +155,8 @@ def _classes(root: Path, below: str, names: Sequence[str]) -> Layout:
         for name in filled:
             if straight[name] or not {side_of(each) for each in inner[name]} & {TRAIN, TEST}:
                 raise InvalidData(
-                    f"{here / divided[0]} holds folders for training and testing, and {name}/ does not; lay out all alike"
+                    f"{here / divided[0]} holds folders for training and testing, and {name}/ images that lie in none; "
+                    "lay out all alike"
                 )
         return _by_class(below, inner, remarks)
     if len(filled) == 1 and straight[filled[0]] and _plain(filled[0]) in WRAPPERS:

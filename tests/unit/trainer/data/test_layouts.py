@@ -447,7 +447,10 @@ def test_names_of_masks_are_said_only_beside_their_images(name: str, tmp_path: P
         ),
         (["train/images/cat", "test/images/cat"], "test holds one folder, images/, around its images; move"),
         (["north/train/cat", "north/test/cat", "south/cat"], "its own train and test folders in north; name one"),
-        (["cat/train", "cat/test", "dog"], "cat holds folders for training and testing, and dog/ does not"),
+        (
+            ["cat/train", "cat/test", "dog"],
+            "cat holds folders for training and testing, and dog/ images that lie in none",
+        ),
         (["train_station", "dog"], ""),
         (["train_station", "train_track"], ""),
     ],
