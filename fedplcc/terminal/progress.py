@@ -23,8 +23,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.segment import Segment
 from rich.table import Column
-from rich.text import Text
 
 from fedplcc.shared.chance import RunWarningKind
 from fedplcc.shared.documents import Event
@@ -43,9 +43,11 @@ def console_for(*, json: bool) -> Console:
 class _PlainConsole(Console):
     """A console whose texts give a terminal no commands, whoever wrote them."""
 
-    def render_str(self, text: str, **options: Any) -> Text:
-        """The text, with what `printable` escapes in each of its lines."""
-        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+    def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
+        """The parts of what is shown, a bar's too, with what `printable` escapes in each line of a text."""
+        for part in super().render(*arguments, **options):
+            lines = "\n".join(map(printable, part.text.split("\n")))
+            yield part if part.control else part._replace(text=lines)
 
 
 def shows_bars(console: Console) -> bool:

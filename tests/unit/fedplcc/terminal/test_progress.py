@@ -131,9 +131,11 @@ def test_a_text_that_somebody_chose_gives_a_terminal_no_command(capsys: pytest.C
     print(sentence_of_run(stopped))
     console_for(json=False).print(f"{stopped.reason}\nnext")
     assert capsys.readouterr().out.count("\\x1b]0;x\\x9b31m\\u202e") == 2
-    console = Console(file=io.StringIO(), force_terminal=True)
+    out = io.StringIO()
+    console = type(console_for(json=False))(file=out, force_terminal=True, width=100, soft_wrap=True)
     with RunProgress(console, total_rounds=1) as progress:
-        progress.now("the disk [/full] has no room")  # no markup, which an end without a beginning would break
+        progress.now("the disk [/full] has \x1b[2J no room")  # no markup, which an end without a beginning would break
+    assert "[/full] has \\x1b[2J" in out.getvalue()
 
 
 def test_a_table_without_seconds_has_dashes() -> None:
