@@ -64,8 +64,7 @@ class Pending:
         at_terminals = [each for each in self._begun.values() if each.address == address and each.device_code]
         if sum(each.next_at > since for each in at_terminals) >= MOST_TERMINALS:
             raise Overloaded(
-                f"{MOST_TERMINALS} sign-ons of one address wait at terminals; end one, or leave one alone for "
-                f"{SILENT_S:.0f} seconds"
+                f"{MOST_TERMINALS} sign-ons of one address wait at terminals; end one there, and try again in a minute"
             )
 
     def add(self, begun: Begun) -> str:
