@@ -281,10 +281,11 @@ def test_images_that_change_with_each_reading_are_warned_of(tmp_path: Path) -> N
             self.first += 1
             return super().__getitem__(number)
 
-    client = fedplcc.Client(train=Augmented([0, 1], NAMES))
-    with pytest.warns(UserWarning, match="train image 0 is another one each time that it is read"):
-        first = client.table(NAMES, tmp_path)
-    assert client.table(NAMES, tmp_path) == first  # so that a run goes on
+    for test in (None, (np.full((1, 8, 8, 3), 200, np.uint8), [NAMES[0]])):
+        client = fedplcc.Client(train=Augmented([0, 1], NAMES), test=test)
+        with pytest.warns(UserWarning, match="train image 0 is another one each time that it is read"):
+            first = client.table(NAMES, tmp_path)
+        assert client.table(NAMES, tmp_path) == first  # so that a run goes on
 
 
 @pytest.mark.parametrize(
