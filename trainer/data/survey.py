@@ -42,8 +42,8 @@ class Survey:
         classes: Its own class names, in its order.
         train: Training images of each class; files are counted, whether they can be read or not.
         test: Test images of each class.
-        smallest: Size of the image with the fewest pixels among those that were read; None if none could be read.
-        largest: Size of the image with the most pixels.
+        smallest: Size of the image with the smallest side among those that were read; None if none could be read.
+        largest: Size of the image whose smaller side is the largest.
         num_looked_at: Number of images that were tried.
         unreadable: Names of those of them that could not be read.
         is_whole: Whether every image was read.
@@ -158,7 +158,7 @@ def survey(
         wanted[1] = wanted[1][:0]
     with remarks_on_pictures() as said:
         seen = _look(sides, wanted, on_read)
-    ordered = sorted(seen.sizes, key=lambda size: (size[0] * size[1], size))
+    ordered = sorted(seen.sizes, key=lambda size: (min(size), size[0] * size[1], size))
     train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
     return Survey(
         spec=spec,

@@ -10,7 +10,7 @@ from PIL import Image
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.first_look import NUM_LOOKED_AT, first_look
-from fedplcc.trainer.data.survey import survey
+from fedplcc.trainer.data.survey import smallest_of, survey
 
 
 def a_picture(path: Path) -> None:
@@ -63,3 +63,12 @@ def test_pictures_whose_numbers_are_of_a_small_range_are_said(tmp_path: Path) ->
     said = "no number in the images is above 1 of 255: all are nearly black; scale them to 0 to 255"
     assert said in first_look(f"folder:{tmp_path}").remarks
     assert said in survey(f"folder:{tmp_path}").remarks
+
+
+def test_the_smallest_image_is_that_of_the_smallest_side_whoever_asks(tmp_path: Path) -> None:
+    for number, size in enumerate([(300, 60), (100, 100)]):
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        Image.new("RGB", size, (200, 90, number)).save(tmp_path / "cat" / f"{number}.png")
+    spec = f"folder:{tmp_path}"
+    assert smallest_of([spec]) == (60, 300)
+    assert first_look(spec).smallest_side == 60
