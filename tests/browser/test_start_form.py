@@ -158,6 +158,28 @@ def test_photographs_begin_with_their_recipe_until_somebody_chooses(console: Con
     assert config["training"]["train"] == "head"
 
 
+def test_a_client_with_smaller_images_of_the_same_classes_changes_the_recipe(console: Console, runs: Runs) -> None:
+    def as_sides(route: Route) -> None:
+        answer = route.fetch()
+        counts = answer.json()["clients"][0]["class_counts"]
+        sides = {"ann": 224, "bob": 28}
+        clients = [
+            {**each, "class_counts": counts, "smallest_side": sides.get(each["client_id"])}
+            for each in answer.json()["clients"]
+        ]
+        route.fulfill(response=answer, json={**answer.json(), "clients": clients})
+
+    console.page.route("**/v1/clients?*", as_sides)
+    console.open("#/start")
+    form = console.page.get_by_role("form", name="Start a run")
+    row(form, "ann").check()
+    expect(box(form, "Begin with")).to_have_value("photos")
+    row(form, "bob").check()
+    expect(form.get_by_text("has 28 pixels at its smaller side")).to_be_visible()
+    expect(box(form, "Begin with")).to_have_value("small-images")
+    expect(box(form, "Rounds")).to_have_value("30")
+
+
 @pytest.mark.full
 def test_a_method_brings_its_own_settings(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
