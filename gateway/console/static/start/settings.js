@@ -90,7 +90,14 @@ export class Settings {
   /** Sentences on what will stop the run after its start; the gateway cannot know them. @returns {string[]} */
   get warnings() {
     const classes = this.#fields.get("data.classes")?.read();
-    return Array.isArray(classes) ? strangeClasses(this.#roster.clients, classes) : [];
+    const heads = this.#form.recipes.filter((/** @type {any} */ each) => each.config.model.weights);
+    const [method, chosen] = [this.#method(), this.#chosenRecipe];
+    const fitting = heads.find((/** @type {any} */ each) => each.config.run.method === method?.name) ?? heads.at(-1);
+    const isOthers = method && heads.includes(chosen) && fitting !== chosen;
+    return [
+      ...(isOthers ? [`${chosen.title} has rounds and a head that are not for ${method.title}; begin with ${fitting.title}`] : []),
+      ...(Array.isArray(classes) ? strangeClasses(this.#roster.clients, classes) : []),
+    ];
   }
 
   /** Keys of the earlier run that have no field and go with it as they are, each with its value. @returns {string[]} */
