@@ -179,6 +179,8 @@ def test_the_weights_of_an_installed_package_are_kept_when_ones_own_command_name
     assert "--recipe photos is taken" in said
     (kept,) = WeightsStore(WEIGHTS).backbones()
     assert recipe("photos")["model"]["weights_sha256"] == kept.sha256
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "run.toml" / "no-folder"))
+    assert called("config", "check")[0] == 0  # reading a file needs no place for weights
 
 
 def test_photographs_get_their_recipe_and_who_lacks_its_weights_the_command(
@@ -195,6 +197,13 @@ def test_photographs_get_their_recipe_and_who_lacks_its_weights_the_command(
     assert called("config", "init", "heads.toml", *data, "--method", "fedplcc")[0] == 0
     found = configuration(tmp_path / "heads.toml")
     assert (found["run"]["rounds"], found["method"], found["training"]["train"]) == (40, {"balance": 0.5}, "head")
+    for name, client in (("classes.toml", "north"), ("away.toml", "elsewhere")):  # data may be on another machine
+        words = (name, "--clients", client, "--data", "folder:{client}", "--classes", "healthy,ill")
+        _, _, said = called("config", "init", *words)
+        assert ("--recipe photos is taken" in said, "no image was looked at" in said) == (
+            client == "north",
+            client != "north",
+        )
     for number, chosen in enumerate([("--recipe", "small-images"), ("--data", "east=folder:n")]):
         assert called("config", "init", f"other-{number}.toml", *data, *chosen)[0] == 0
         found = configuration(tmp_path / f"other-{number}.toml")
