@@ -179,6 +179,8 @@ def test_the_weights_of_an_installed_package_are_kept_when_ones_own_command_name
     assert "--recipe photos is taken" in said
     (kept,) = WeightsStore(WEIGHTS).backbones()
     assert recipe("photos")["model"]["weights_sha256"] == kept.sha256
+    code, _, said = called("simulate", "--config", "run.toml", "--method", "fedavg", "--dry-run")
+    assert (code, "fedavg has the rounds and the head of the recipe photos" in said) == (0, True)
     monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "run.toml" / "no-folder"))
     assert called("config", "check")[0] == 0  # reading a file needs no place for weights
 

@@ -320,15 +320,15 @@ def _for_images(seen: Seen | None, method: str | None) -> tuple[str | None, list
         seen: The smallest of them, where it is known.
         method: What the person names.
     """
-    from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, RECIPES, recipe, recipe_for
+    from fedplcc.shared.config.recipes import PHOTOS, RECIPES, of_photographs, recipe, recipe_for
 
     taken = recipe_for(None if seen is None else seen.side)
     if method is not None and taken != PHOTOS:
         is_its_own = method == recipe(taken)["run"]["method"]
         said = f"{method} has the settings of its paper; --recipe {taken} has those that validation images chose"
         return None, [said] if is_its_own else []
-    if method is not None and method != recipe(taken)["run"]["method"]:
-        taken = PHOTOS_BY_STEPS
+    if method is not None:
+        taken = of_photographs(method)
     why = "no image was looked at" if seen is None else seen.why
     others = " and ".join(name for name in RECIPES if name != taken)
     return taken, [f"--recipe {taken} is taken: {why}; there are {others} too"]
