@@ -111,7 +111,7 @@ def test_clients_that_are_away_are_left_out_and_named_unless_they_are_asked_for(
     assert code == 0
     assert error == (
         "fedplcc: left out, because not connected now: ward-2; name them with --clients to wait for them\n"
-        "fedplcc: --recipe small-images is taken: no image was looked at; there are photos and photos-steps too\n"
+        "fedplcc: --recipe small-images is taken: not every client's images were looked at; there are photos and photos-steps too\n"
     )
     alone = {**recipe("small-images")["method"], "min_cluster_size": 2}
     assert configuration(tmp_path / "one.toml")["method"] == alone, "no single sample goes to every member"
@@ -202,7 +202,7 @@ def test_photographs_get_their_recipe_and_who_lacks_its_weights_the_command(
     for name, client in (("classes.toml", "north"), ("away.toml", "elsewhere")):  # data may be on another machine
         words = (name, "--clients", client, "--data", "folder:{client}", "--classes", "healthy,ill")
         _, _, said = called("config", "init", *words)
-        assert ("--recipe photos is taken" in said, "no image was looked at" in said) == (
+        assert ("--recipe photos is taken" in said, "not every client's images were looked at" in said) == (
             client == "north",
             client != "north",
         )

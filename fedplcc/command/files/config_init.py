@@ -329,7 +329,7 @@ def _for_images(seen: Seen | None, method: str | None) -> tuple[str | None, list
         return None, [said] if is_its_own else []
     if method is not None:
         taken = of_photographs(method)
-    why = "no image was looked at" if seen is None else seen.why
+    why = "not every client's images were looked at" if seen is None else seen.why
     others = " and ".join(name for name in RECIPES if name != taken)
     return taken, [f"--recipe {taken} is taken: {why}; there are {others} too"]
 
