@@ -111,7 +111,8 @@ def test_clients_that_are_away_are_left_out_and_named_unless_they_are_asked_for(
     assert code == 0
     assert error == (
         "fedplcc: left out, because not connected now: ward-2; name them with --clients to wait for them\n"
-        "fedplcc: --recipe small-images is taken: not every client's images were looked at; there are photos and photos-steps too\n"
+        "fedplcc: --recipe small-images is taken: not every client's images were looked at; "
+        "there are photos and photos-steps too\n"
     )
     alone = {**recipe("small-images")["method"], "min_cluster_size": 2}
     assert configuration(tmp_path / "one.toml")["method"] == alone, "no single sample goes to every member"
@@ -179,8 +180,11 @@ def test_the_weights_of_an_installed_package_are_kept_when_ones_own_command_name
     assert "--recipe photos is taken" in said
     (kept,) = WeightsStore(WEIGHTS).backbones()
     assert recipe("photos")["model"]["weights_sha256"] == kept.sha256
-    code, _, said = called("simulate", "--config", "run.toml", "--method", "fedavg", "--dry-run")
-    assert (code, "fedavg has the rounds and the head of the recipe photos" in said) == (0, True)
+    rows = '[rows.fedavg]\nmethod = "fedavg"\n[rows.classsums]\nmethod = "classsums"\n'
+    Path("rows.toml").write_text(f'[compare]\nname = "rows"\nseeds = [0]\n[datasets.mine]\nconfig = "run.toml"\n{rows}')
+    for words in (("simulate", "--config", "run.toml", "--method", "fedavg"), ("compare", "--config", "rows.toml")):
+        code, _, said = called(*words, "--dry-run")
+        assert (code, said.count("fedavg has the rounds and the head of the recipe photos")) == (0, 1)
     monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "run.toml" / "no-folder"))
     assert called("config", "check")[0] == 0  # reading a file needs no place for weights
 

@@ -93,11 +93,12 @@ def of_photographs(method: str) -> str:
 
 def doubt_about_head(config: RunConfig) -> str:
     """Return a sentence on rounds and head of a recipe for photographs that the method does not belong to; else nothing."""
+    if config.training.train != "head":
+        return ""
     fitting = of_photographs(config.run.method)
     (other,) = {PHOTOS, PHOTOS_BY_STEPS} - {fitting}
     said = recipe(other)
-    found = (config.training.train, config.run.rounds, dict(config.model.options))
-    if found != (said["training"]["train"], said["run"]["rounds"], said["model"]["options"]):
+    if (config.run.rounds, dict(config.model.options)) != (said["run"]["rounds"], said["model"]["options"]):
         return ""
     return (
         f"{config.run.method} has the rounds and the head of the recipe {other}, which are not for it; "
