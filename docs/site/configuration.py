@@ -53,7 +53,7 @@ The other commands read two variables of their own: `FEDPLCC_GATEWAY`, the addre
 OF_RUNS = """\
 ## Run configuration
 
-A run configuration is a TOML file. `fedplcc config init` writes one in which every key is explained, with `--gateway URL`
+A run configuration is a TOML file. `fedplcc config init` writes one (`--full`: every key explained), with `--gateway URL`
 for the clients that have joined there, with `--data NAME=SPEC` for local data. `fedplcc config check` says what a file
 means or all that is wrong with it. `fedplcc demo` and `fedplcc simulate` change any key with `--set SECTION.KEY=VALUE`.
 Everything has a default but the method, the classes and the clients. The configuration with its defaults filled in has a

@@ -16,7 +16,7 @@ from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
 from fedplcc.runs.initial_model import anchored, require_file, with_model_file
 from fedplcc.runs.run_folder import RUNS
-from fedplcc.shared.config.recipes import RECIPES, recipe_for, with_recipe
+from fedplcc.shared.config.recipes import RECIPES, doubt_about_head, recipe_for, with_recipe
 from fedplcc.shared.config.run import FederationFile, RunConfig, parse_federation, read_document
 from fedplcc.shared.errors import InvalidConfig, InvalidData
 from fedplcc.terminal.class_sentences import class_sentences
@@ -54,7 +54,8 @@ def federation_of(
         specs = [_client(name, client).table((), folder)["data"] for name, client in clients.items()]
         smallest = smallest_of(specs)
         config = recipe_for(None if smallest is None else min(smallest))
-    document = _changed(_document(config), settings or {})
+    changes = flat(settings or {})
+    document = _changed(_document(config, changes.get("run.method")), changes)
     run, data = document.get("run"), document.get("data")
     classes = data.get("classes", ()) if isinstance(data, Mapping) else ()
     if isinstance(classes, set | frozenset):
@@ -62,7 +63,7 @@ def federation_of(
     if clients is not None:
         document.pop("partition", None)
         document["clients"] = {name: _client(name, client).table(classes, folder) for name, client in clients.items()}
-        if isinstance(run, Mapping) and "run.clients" not in flat(settings or {}):
+        if isinstance(run, Mapping) and "run.clients" not in changes:
             document["run"] = {key: value for key, value in run.items() if key != "clients"}
     if isinstance(config, str) and config in RECIPES:
         document = _with_roster(document)
@@ -70,6 +71,8 @@ def federation_of(
     local_clients(federation)
     require_validation(federation)
     require_file(federation)
+    if doubt := doubt_about_head(federation.config):
+        warnings.warn(doubt, stacklevel=3)
     return federation
 
 
@@ -99,13 +102,12 @@ def _with_roster(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _changed(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    changes = flat(settings)
-    method = changes.pop("run.method", None)
-    return override(document, Overrides(method=method, assignments=assignments(changes)))
+def _changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    others = {key: value for key, value in changes.items() if key != "run.method"}
+    return override(document, Overrides(method=changes.get("run.method"), assignments=assignments(others)))
 
 
-def _document(config: ConfigSource | None) -> dict[str, Any]:
+def _document(config: ConfigSource | None, method: Any) -> dict[str, Any]:
     if isinstance(config, FederationFile):
         clients = {name: client.model_dump(mode="json") for name, client in config.clients.items()}
         return {**json.loads(config.config.canonical_json), "clients": clients}
@@ -115,7 +117,8 @@ def _document(config: ConfigSource | None) -> dict[str, Any]:
     if isinstance(config, Mapping):
         return dict(config)
     if isinstance(config, str) and config in RECIPES:
-        return with_recipe({"run": {"name": config}}, config)
+        chosen = {"method": method} if isinstance(method, str) else {}
+        return with_recipe({"run": {"name": config, **chosen}}, config)
     if config is not None and not isinstance(config, str | os.PathLike):
         raise InvalidConfig(f"config is a path, a mapping or a RunConfig, not {type(config).__name__}")
     path = demo_file() if config is None else Path(config)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from fedplcc.shared.config.settings import weights_folder
-from fedplcc.shared.errors import InvalidModel, WeightsMissing
+from fedplcc.shared.errors import InvalidModel, StoreUnavailable, WeightsMissing
 from fedplcc.trainer.weights.packages import PACKAGES, is_installed
 from fedplcc.trainer.weights.store import Backbone, WeightsStore
 
@@ -56,6 +56,6 @@ def _of_package(name: str, model: Any, store: WeightsStore) -> Backbone | None:
         if brought.model == model and brought.default_name == name and is_installed(package):
             from fedplcc.trainer.weights.adding import add_weights  # torch, for a first time alone
 
-            with suppress(InvalidModel):  # a command that needs them says what is missing
+            with suppress(InvalidModel, StoreUnavailable):  # a command that needs them says what is missing
                 return add_weights(store, package)
     return None

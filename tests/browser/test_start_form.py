@@ -148,6 +148,11 @@ def test_photographs_begin_with_their_recipe_until_somebody_chooses(console: Con
     expect(form.get_by_text(RECIPES["photos"].summary)).to_be_visible()
     console.screenshot("start-form-photos")
     expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    box(form, "Method").select_option("fedavg")
+    expect(form.get_by_role("status").filter(has_text="begin with Photographs, trained by steps")).to_be_visible()
+    box(form, "Method").select_option("classsums")
+    expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    box(form, "Begin with").select_option("Photographs")
     start(form)
     config = started(console, runs)["config"]
     said = recipe("photos")
@@ -156,6 +161,28 @@ def test_photographs_begin_with_their_recipe_until_somebody_chooses(console: Con
     for key, value in said["model"].items():
         assert config["model"][key] == value
     assert config["training"]["train"] == "head"
+
+
+def test_a_client_with_smaller_images_of_the_same_classes_changes_the_recipe(console: Console, runs: Runs) -> None:
+    def as_sides(route: Route) -> None:
+        answer = route.fetch()
+        counts = answer.json()["clients"][0]["class_counts"]
+        sides = {"ann": 224, "bob": 28}
+        clients = [
+            {**each, "class_counts": counts, "smallest_side": sides.get(each["client_id"])}
+            for each in answer.json()["clients"]
+        ]
+        route.fulfill(response=answer, json={**answer.json(), "clients": clients})
+
+    console.page.route("**/v1/clients?*", as_sides)
+    console.open("#/start")
+    form = console.page.get_by_role("form", name="Start a run")
+    row(form, "ann").check()
+    expect(box(form, "Begin with")).to_have_value("photos")
+    row(form, "bob").check()
+    expect(form.get_by_text("has 28 pixels at its smaller side")).to_be_visible()
+    expect(box(form, "Begin with")).to_have_value("small-images")
+    expect(box(form, "Rounds")).to_have_value("30")
 
 
 @pytest.mark.full

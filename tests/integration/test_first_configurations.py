@@ -111,7 +111,8 @@ def test_clients_that_are_away_are_left_out_and_named_unless_they_are_asked_for(
     assert code == 0
     assert error == (
         "fedplcc: left out, because not connected now: ward-2; name them with --clients to wait for them\n"
-        "fedplcc: --recipe small-images is taken: no image was looked at; there are photos and photos-steps too\n"
+        "fedplcc: --recipe small-images is taken: not every client's images were looked at; "
+        "there are photos and photos-steps too\n"
     )
     alone = {**recipe("small-images")["method"], "min_cluster_size": 2}
     assert configuration(tmp_path / "one.toml")["method"] == alone, "no single sample goes to every member"
@@ -179,6 +180,13 @@ def test_the_weights_of_an_installed_package_are_kept_when_ones_own_command_name
     assert "--recipe photos is taken" in said
     (kept,) = WeightsStore(WEIGHTS).backbones()
     assert recipe("photos")["model"]["weights_sha256"] == kept.sha256
+    rows = '[rows.fedavg]\nmethod = "fedavg"\n[rows.classsums]\nmethod = "classsums"\n'
+    Path("rows.toml").write_text(f'[compare]\nname = "rows"\nseeds = [0]\n[datasets.mine]\nconfig = "run.toml"\n{rows}')
+    for words in (("simulate", "--config", "run.toml", "--method", "fedavg"), ("compare", "--config", "rows.toml")):
+        code, _, said = called(*words, "--dry-run")
+        assert (code, said.count("fedavg has the rounds and the head of the recipe photos")) == (0, 1)
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "run.toml" / "no-folder"))
+    assert called("config", "check")[0] == 0  # reading a file needs no place for weights
 
 
 def test_photographs_get_their_recipe_and_who_lacks_its_weights_the_command(
@@ -195,6 +203,13 @@ def test_photographs_get_their_recipe_and_who_lacks_its_weights_the_command(
     assert called("config", "init", "heads.toml", *data, "--method", "fedplcc")[0] == 0
     found = configuration(tmp_path / "heads.toml")
     assert (found["run"]["rounds"], found["method"], found["training"]["train"]) == (40, {"balance": 0.5}, "head")
+    for name, client in (("classes.toml", "north"), ("away.toml", "elsewhere")):  # data may be on another machine
+        words = (name, "--clients", client, "--data", "folder:{client}", "--classes", "healthy,ill")
+        _, _, said = called("config", "init", *words)
+        assert ("--recipe photos is taken" in said, "not every client's images were looked at" in said) == (
+            client == "north",
+            client != "north",
+        )
     for number, chosen in enumerate([("--recipe", "small-images"), ("--data", "east=folder:n")]):
         assert called("config", "init", f"other-{number}.toml", *data, *chosen)[0] == 0
         found = configuration(tmp_path / f"other-{number}.toml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -143,7 +144,7 @@ def init(
     if comparison:
         from fedplcc.command.files.comparison_init import SEEDS, init_comparison
 
-        if clients or classes or data or full or way.is_named:
+        if recipe or clients or classes or data or full or way.is_named:
             raise InvalidConfig("--comparison takes --dataset, --method and --seeds: leave out the others")
         return init_comparison(file, dataset or [], method or [], seeds=seeds or SEEDS)
     if dataset or seeds is not None or len(method or []) > 1:
@@ -164,7 +165,7 @@ def init(
     else:
         document, notes = _of_demo(chosen, recipe), []
     if recipe is None and "method" not in document["run"]:
-        seen = _seen(document) if named or (data and not class_names) else seen
+        seen = _seen(document) if data else seen
         recipe, why = _for_images(seen, chosen)
         notes = [*notes, *why]
     document["run"] = {"name": file.stem, **document["run"]} | ({"method": chosen} if chosen else {})
@@ -300,9 +301,12 @@ def _seen_by(sides: Sequence[int | None]) -> Seen | None:
 
 def _seen(document: Mapping[str, Any]) -> Seen | None:
     """Look at images of the clients' data; None where nobody can."""
+    from fedplcc.shared.errors import InvalidData
     from fedplcc.trainer.data.survey import smallest_of
 
-    smallest = smallest_of(each["data"] for each in document["clients"].values())
+    smallest = None
+    with suppress(InvalidData):  # data whose classes a person names need not be here
+        smallest = smallest_of(each["data"] for each in document["clients"].values())
     if smallest is None:
         return None
     height, width = smallest
@@ -316,16 +320,16 @@ def _for_images(seen: Seen | None, method: str | None) -> tuple[str | None, list
         seen: The smallest of them, where it is known.
         method: What the person names.
     """
-    from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, RECIPES, recipe, recipe_for
+    from fedplcc.shared.config.recipes import PHOTOS, RECIPES, of_photographs, recipe, recipe_for
 
     taken = recipe_for(None if seen is None else seen.side)
     if method is not None and taken != PHOTOS:
         is_its_own = method == recipe(taken)["run"]["method"]
         said = f"{method} has the settings of its paper; --recipe {taken} has those that validation images chose"
         return None, [said] if is_its_own else []
-    if method is not None and method != recipe(taken)["run"]["method"]:
-        taken = PHOTOS_BY_STEPS
-    why = "no image was looked at" if seen is None else seen.why
+    if method is not None:
+        taken = of_photographs(method)
+    why = "not every client's images were looked at" if seen is None else seen.why
     others = " and ".join(name for name in RECIPES if name != taken)
     return taken, [f"--recipe {taken} is taken: {why}; there are {others} too"]
 

@@ -71,6 +71,7 @@ def chosen_federation(
 ) -> FederationFile:
     """The configuration of a file, or of one of the demos, with the options in it."""
     from fedplcc.runs.configuration import Overrides, demo_file, read_federation, stream_demo_file
+    from fedplcc.shared.config.recipes import doubt_about_head
 
     overrides = Overrides(
         method=method,
@@ -79,7 +80,10 @@ def chosen_federation(
         samples_per_class=samples_per_class,
         assignments=assignments or (),
     )
-    return read_federation(config or (stream_demo_file() if has_stages else demo_file()), overrides)
+    federation = read_federation(config or (stream_demo_file() if has_stages else demo_file()), overrides)
+    if doubt := doubt_about_head(federation.config):
+        say(doubt)
+    return federation
 
 
 def train_in_folder(

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedplcc.shared.config.run import read_document
+from fedplcc.shared.config.run import RunConfig, read_document
 from fedplcc.shared.config.sections import unknown
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
@@ -86,6 +86,26 @@ def recipe(name: str) -> dict[str, Any]:
     return read_document(Path(str(resources.files(__name__) / f"{name}.toml")))
 
 
+def of_photographs(method: str) -> str:
+    """Return the name of the recipe for photographs that a method belongs to: one sums features, the others train."""
+    return PHOTOS if method == recipe(PHOTOS)["run"]["method"] else PHOTOS_BY_STEPS
+
+
+def doubt_about_head(config: RunConfig) -> str:
+    """Return a sentence on rounds and head of a recipe for photographs that the method does not belong to; else nothing."""
+    if config.training.train != "head":
+        return ""
+    fitting = of_photographs(config.run.method)
+    (other,) = {PHOTOS, PHOTOS_BY_STEPS} - {fitting}
+    said = recipe(other)
+    if (config.run.rounds, dict(config.model.options)) != (said["run"]["rounds"], said["model"]["options"]):
+        return ""
+    return (
+        f"{config.run.method} has the rounds and the head of the recipe {other}, which are not for it; "
+        f"config init --recipe {fitting} --method {config.run.method} writes those that are"
+    )
+
+
 def shared_settings(document: Mapping[str, Any], method: str) -> dict[str, Any]:
     """Return the hyper-parameters of a configuration that another method takes too: those of every method."""
     if method == recipe(PHOTOS)["run"]["method"]:
@@ -101,16 +121,14 @@ def with_recipe(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """
     merged: dict[str, Any] = {"method": {}, **recipe(name)}
     own = merged["run"]["method"]
-    method = METHODS.get(document.get("run", {}).get("method", own))
-    if method is not None and method.name != own:
-        sums = recipe(PHOTOS)["run"]["method"]
+    method = document.get("run", {}).get("method", own)
+    if method != own:
         if "weights" in merged["model"]:
-            merged = recipe(PHOTOS if method.name == sums else PHOTOS_BY_STEPS)
-            merged["method"] = (
-                {BALANCE: BALANCED} if BALANCE in method.config.model_fields else merged.get("method", {})
-            )
+            merged = recipe(of_photographs(method))
+            has_balance = method in METHODS and BALANCE in METHODS[method].config.model_fields
+            merged["method"] = {BALANCE: BALANCED} if has_balance else merged.get("method", {})
         else:
-            merged["method"] = shared_settings(merged, method.name)
+            merged["method"] = shared_settings(merged, method)
     for section, values in document.items():
         below = merged.get(section)
         merged[section] = {**below, **values} if isinstance(below, Mapping) and isinstance(values, Mapping) else values

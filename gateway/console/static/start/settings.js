@@ -90,7 +90,14 @@ export class Settings {
   /** Sentences on what will stop the run after its start; the gateway cannot know them. @returns {string[]} */
   get warnings() {
     const classes = this.#fields.get("data.classes")?.read();
-    return Array.isArray(classes) ? strangeClasses(this.#roster.clients, classes) : [];
+    const heads = this.#form.recipes.filter((/** @type {any} */ each) => each.config.model.weights);
+    const [method, chosen] = [this.#method(), this.#chosenRecipe];
+    const fitting = heads.find((/** @type {any} */ each) => each.config.run.method === method?.name) ?? heads.at(-1);
+    const isOthers = method && heads.includes(chosen) && fitting !== chosen;
+    return [
+      ...(isOthers ? [`${chosen.title} has rounds and a head that are not for ${method.title}; begin with ${fitting.title}`] : []),
+      ...(Array.isArray(classes) ? strangeClasses(this.#roster.clients, classes) : []),
+    ];
   }
 
   /** Keys of the earlier run that have no field and go with it as they are, each with its value. @returns {string[]} */
@@ -283,7 +290,7 @@ export class Settings {
     return !isEqual(value, this.#form.defaults[section]?.[key] ?? undefined);
   }
 
-  /** Offer the classes of the clients that were picked, unless somebody wrote others. @returns {boolean} Whether they changed. */
+  /** Offer classes and recipe of the clients that were picked, unless somebody chose others. @returns {boolean} Whether one changed. */
   fillClasses() {
     const classes = this.#fields.get("data.classes");
     if (!classes) return false;
@@ -294,28 +301,31 @@ export class Settings {
     if (isNew) {
       this.#filledClasses = found;
       classes.write(found);
-      this.#takeRecipe(clients);
     }
+    const isOther = this.#takeRecipe(clients);
     const without = clients.filter((client) => found.some((name) => !client.class_counts[name])).map((client) => client.client_id);
     let note = "Names of the classes with commas between, as the folders of the clients' images are named.";
     if (isOwn && found.length) note = `Those of the clients that take part${without.length ? `; ${listed(without)} ${without.length === 1 ? "has" : "have"} not all of them` : ""}.`;
     setText(this._classNote, note);
-    return isNew;
+    return isNew || isOther;
   }
 
   /**
    * Begin with the recipe that fits the clients' images, as `fedplcc config init` does, unless somebody chose or changed something.
    *
    * @param {readonly Record<string, any>[]} clients
+   * @returns {boolean} Whether it is another one than before.
    */
   #takeRecipe(clients) {
     const side = smallestSide(clients);
     const taken = recipeFor(this.#form.recipes, side);
-    if (this.#isChosen || !clients.length || !taken) return;
+    if (this.#isChosen || !clients.length || !taken) return false;
+    const isOther = taken.name !== this._recipe.read();
     this._recipe.write(taken.name);
-    this.#begin();
+    if (isOther) this.#begin();
     const why = side === null ? "Not every client has looked at its images" : `The smallest image that clients looked at has ${count(side)} pixels at its smaller side`;
     this.#sayRecipe(` ${why}.`);
+    return isOther;
   }
 
   #recipeField() {

@@ -135,6 +135,7 @@ def test_a_comparison_of_own_data_trains_as_it_is(tmp_path: Path, monkeypatch: p
         (("compare.toml", "--dataset", "a/run.toml", "--dataset", "b/run.toml"), "two files are called run"),
         (("there.toml",), "there.toml is there already"),
         (("no/compare.toml",), "cannot write"),
+        (("--recipe", "photos"), "leave out the others"),
     ],
 )
 def test_what_init_cannot_do_is_one_sentence_and_nothing_is_written(

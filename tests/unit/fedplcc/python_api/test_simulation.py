@@ -131,6 +131,8 @@ def test_clients_without_a_configuration_get_the_recipe_for_their_images(side: i
     assert config.data.classes == ("cat", "dog")
     assert config.model.weights == recipe(name)["model"].get("weights")
     assert config.run.method == recipe(name)["run"]["method"]
+    averaged = federation_of(None, clients, {"run.method": "fedavg"}, tmp_path / "run").config
+    assert (averaged.run.rounds, averaged.model.options.get("hidden_dim")) == ((40, 128) if side == 70 else (30, None))
     clients["east"] = fedplcc.Client(train=images, test=images)
     with pytest.raises(InvalidData, match=r"client east has the classes 0, 1 and client north has cat, dog"):
         federation_of(None, clients, None, tmp_path / "run")
