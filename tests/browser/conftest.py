@@ -66,6 +66,7 @@ def console(browser: Browser, served: ServedGateway, look: Look, request: pytest
         console = Console(context.new_page(), served)
         with kept_if_failed(context, console, _name(request), lambda: request.node.stash.get(FAILED, False)):
             yield console
+            console.page.unroute_all(behavior="ignoreErrors")  # an answer that a test changes may be on its way
     finally:
         context.close()
 
