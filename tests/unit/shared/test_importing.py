@@ -11,7 +11,7 @@ import pytest
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.importing import import_module
 
-NAMES = ("named_module", "its_neighbour", "a_stranger")
+NAMES = ("named_module", "its_neighbour", "an_outsider")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_a_named_module_and_its_neighbours_are_found_and_no_later_import_is(fold
     assert "its_neighbour" in sys.modules
     assert sys.path == before
     with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("a_stranger")
+        importlib.import_module("an_outsider")
 
 
 @pytest.mark.parametrize("text", ["raise OSError('gone')", "raise SystemExit(0)", "import sys; sys.path = ['other']"])
