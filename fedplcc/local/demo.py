@@ -61,9 +61,9 @@ class Demo:
             record = await federation.guard(self._train(gateway))
             keep_roles(federation.states, self._folder.path)
             if keep:
-                self._progress.note("the run has ended; the processes stay until Ctrl-C")
-                await self._say_how_to_look(federation)
-                with suppress(asyncio.CancelledError):
+                with suppress(asyncio.CancelledError):  # from the word on
+                    self._progress.note("the run has ended; the processes stay until Ctrl-C")
+                    await self._say_how_to_look(federation)
                     await federation.guard(asyncio.Event().wait())
         return record
 
