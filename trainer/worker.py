@@ -43,7 +43,6 @@ from fedplcc.trainer.aggregator.connection import AggregatorConnection
 from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
 from fedplcc.trainer.aggregator.round_service import LEAVING_S
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
-from fedplcc.trainer.at_hand import Failure, Newest, Work
 from fedplcc.trainer.cancellation import Cancelled, pause
 from fedplcc.trainer.owner.approval.gate import Gate
 from fedplcc.trainer.owner.site_log import SiteLog
@@ -52,6 +51,7 @@ from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_me
 from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.job import FIRST_ACTIVITY
 from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.worker_state import Failure, Newest, Work
 
 RETRY_FAILED_S = 30.0
 """Pause before a failed task is tried again although it has not changed: its data may have been repaired."""

@@ -85,7 +85,6 @@ _CREATED: dict[int | str, Any] = {
         RunNotFound,
         RoundNotFound,
         BlobNotFound,
-        TooManyCalls,
         TooManyOpenRuns,
         TooManyCalls,
         Overloaded,

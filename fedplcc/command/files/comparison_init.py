@@ -58,7 +58,7 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
     if makes_digits:
         tables = {"digits": {**tables[beside.stem], "set": {"run.rounds": FIRST_ROUNDS}}}
     documents = {"digits": plain_demo()} if makes_digits else {each.stem: read_document(each) for each in configs}
-    rows = _rows(documents, methods)
+    rows = _rows({name: _tables_of(document) for name, document in documents.items()}, methods)
     text = template(file.stem, tables, rows, seeds=range(seeds), baseline=[next(iter(rows))])
     document = tomllib.loads(text)
     if problems := problems_of(document):
@@ -92,10 +92,11 @@ def _datasets(configs: Sequence[Path], file: Path) -> dict[str, dict[str, Any]]:
     return tables
 
 
-def _rows(documents: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _rows(
+    documents: Mapping[str, Mapping[str, Mapping[str, Any]]], methods: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     """The tables of the rows by name, for the configurations of the data sets by name."""
-    tables = [document.get("run", {}) for document in documents.values()]
-    own = [run.get("method") for run in tables if isinstance(run, dict)]
+    own = [document.get("run", {}).get("method") for document in documents.values()]
     rows = {}
     for method in dict.fromkeys(methods or [BASELINE, *(name for name in own if isinstance(name, str)), USUAL]):
         changes = {name: changed for name, document in documents.items() if (changed := _changes(document, method))}
@@ -106,22 +107,27 @@ def _rows(documents: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) ->
     return rows
 
 
-def _changes(document: Mapping[str, Any], method: str) -> dict[str, Any]:
+def _tables_of(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The tables of a configuration that was not checked yet; what is none is told with the other mistakes."""
+    return {name: table for name, table in document.items() if isinstance(table, dict)}
+
+
+def _changes(document: Mapping[str, Mapping[str, Any]], method: str) -> dict[str, Any]:
     """What another method than a configuration's own needs of it, by SECTION.KEY, so that the two can be compared.
 
     It keeps the hyper-parameters that every method has. On features of a trained net it takes the rounds and the head of the
     recipe for photographs that it belongs to: one method sums features, in two rounds, the others train.
     """
     from fedplcc.comparison.sweep.section import flat
-    from fedplcc.shared.config.recipes import PHOTOS, recipe, shared_settings, with_recipe
+    from fedplcc.shared.config.recipes import PHOTOS, of_photographs, shared_settings, with_recipe
 
-    own = document.get("run", {}).get("method")
+    own = str(document.get("run", {}).get("method"))
     if own == method:
         return {}
     changes = {f"method.{key}": value for key, value in shared_settings(document, method).items()}
     if document.get("training", {}).get("train") == "head":
         said = flat(with_recipe({"run": {"method": method}}, PHOTOS))
         changes |= {key: value for key, value in said.items() if key.startswith("method.")}
-        if recipe(PHOTOS)["run"]["method"] in (method, own):
+        if of_photographs(method) != of_photographs(own):
             changes |= {key: said[key] for key in OF_A_HEAD}
     return changes

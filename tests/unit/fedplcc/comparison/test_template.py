@@ -134,6 +134,7 @@ def test_a_comparison_of_own_data_trains_as_it_is(tmp_path: Path, monkeypatch: p
         (("compare.toml", "--dataset", "none.toml"), "none.toml"),
         (("compare.toml", "--dataset", "a/run.toml", "--dataset", "b/run.toml"), "two files are called run"),
         (("there.toml",), "there.toml is there already"),
+        (("compare.toml", "--dataset", "flat.toml"), "run is a table of keys; write [run]"),
         (("no/compare.toml",), "cannot write"),
         (("--recipe", "photos"), "leave out the others"),
     ],
@@ -143,10 +144,11 @@ def test_what_init_cannot_do_is_one_sentence_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.toml").touch()
+    Path("flat.toml").write_text("run = 3\ntraining = 4\n")
     code, out, error = called("config", "init", "--comparison", *words)
     assert (code in (2, 4), out, error.count("\n")) == (True, "", 1), error
     assert said in error
-    assert [path.name for path in tmp_path.iterdir()] == ["there.toml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"flat.toml", "there.toml"}
 
 
 def test_a_comparison_that_is_not_there_says_how_to_write_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
