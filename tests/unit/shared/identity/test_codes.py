@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.shared.errors import InvalidConfig, KeyInvalid
@@ -31,8 +31,7 @@ def test_an_invitation_is_read_as_it_was_written(code: InvitationCode) -> None:
 @given(codes, st.data())
 def test_an_invitation_with_another_letter_is_refused(code: InvitationCode, data: st.DataObject) -> None:
     place = data.draw(st.integers(len("fedplcc1_"), len(code.text) - 2))
-    letter = data.draw(st.sampled_from("ABCxyz019-_"))
-    assume(letter != code.text[place])
+    letter = data.draw(st.sampled_from("ABCxyz019-_".replace(code.text[place], "")))
     with pytest.raises(InvalidConfig, match="typed or copied wrongly"):
         InvitationCode.parse(code.text[:place] + letter + code.text[place + 1 :])
 
