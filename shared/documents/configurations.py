@@ -54,6 +54,8 @@ class RecipeChoice(Document):
     """What it does."""
     smallest_side: int | None
     """Fewest pixels of the smaller side of all images with which it is taken by itself; null if never."""
+    of_others: dict[str, Any]
+    """Hyper-parameters of another method than its own, where that has them."""
     config: dict[str, Any]
     """Its tables, without clients and classes."""
 

@@ -152,6 +152,9 @@ def test_photographs_begin_with_their_recipe_until_somebody_chooses(console: Con
     expect(form.get_by_role("status").filter(has_text="begin with Photographs, trained by steps")).to_be_visible()
     box(form, "Method").select_option("classsums")
     expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
+    box(form, "Begin with").select_option("Photographs, trained by steps")
+    box(form, "Method").select_option("fedplcc")
+    expect(form.get_by_label("balance")).to_have_value("0.5")
     box(form, "Begin with").select_option("Photographs")
     start(form)
     config = started(console, runs)["config"]

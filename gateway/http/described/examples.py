@@ -130,6 +130,7 @@ VALUES: Mapping[str, Any] = {
     "num_clients": 2,
     "num_examples": 1000,
     "number": 12,
+    "of_others": {"balance": 0.5},
     "outcome": "done",
     "packages": {"torch": "2.11.0"},
     "paper": "arXiv 2409.18578, https://arxiv.org/abs/2409.18578",

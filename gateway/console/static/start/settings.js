@@ -353,11 +353,11 @@ export class Settings {
     if (!method) return;
     this._methodText.append(`${method.summary} `, h("span", { class: "muted" }, ...withLink(method.paper)));
     setText(this._methodHeading, `${method.title}'s own`);
+    const said = { ...this.#form.at_sites, ...this.#chosenRecipe?.of_others, ...values };
     this.#methodFields = Object.entries(method.settings.properties).map(([key, schema]) => {
       const location = `method.${key}`;
       const made = schemaField(location, /** @type {any} */ (schema), { withKey: true, onChange: () => this.#onChange(location) });
-      const value = values[key] === undefined ? this.#form.at_sites[key] : values[key];
-      if (value !== undefined) made.write(value ?? undefined);
+      if (said[key] !== undefined) made.write(said[key] ?? undefined);
       return made;
     });
     this._methodBody.replaceChildren(...this.#methodFields.map((each) => each.element));
