@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ from fedplcc.aggregator.admin_socket import AdminSocket
 from fedplcc.aggregator.aggregation_pool import AggregationPool
 from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.database_watch import DatabaseWatch
-from fedplcc.aggregator.garbage.collection import GarbageCollection
 from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.garbage.thread import GarbageCollector
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.audit import Audit
 from fedplcc.aggregator.identity.authority import Authority
@@ -95,42 +94,6 @@ EVERY_ADDRESS = ("0.0.0.0", "::")  # nosec B104 # compared, not bound
 """Hosts of an aggregator that listens at all addresses of its machine; the gateway beside it dials loopback."""
 GATEWAY_LOOK_S = 5.0
 """Time between two looks whether the federation has a gateway, which certificates end, and how many invitations are open."""
-COLLECTION_S = 60.0
-"""Longest time between two checks for garbage."""
-
-
-class GarbageCollector:
-    """The thread that removes unneeded blobs, step by step: after changes that may leave some, and at intervals."""
-
-    def __init__(self, coordinator: Coordinator, collection: GarbageCollection) -> None:
-        self._collection = collection
-        self._wake, self._is_ending = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="collection", daemon=True)
-        coordinator.subscribe(lambda _tasks_of, _runs: self._wake.set())
-
-    def start(self) -> None:
-        """Start the thread with the garbage that an earlier process left."""
-        self._wake.set()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread after the current batch of blobs."""
-        self._is_ending.set()
-        self._wake.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._is_ending.wait(self._collection.wait_s()):
-            if not self._collection.is_due():
-                self._wake.wait(COLLECTION_S)
-            self._wake.clear()
-            try:
-                if self._collection.is_due():
-                    self._collection.step(self._is_ending.is_set)
-            except StoreUnavailable as error:
-                log.error("collection_failed", detail=error.detail)
-            except Exception:
-                log.exception("collection_crashed")
 
 
 def run(settings: AggregatorSettings) -> int:
@@ -238,7 +201,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         log.info("aggregator_ready", **where, version=VERSION)
         aggregations = AggregationPool(coordinator)
         aggregations.start()
-        collector = GarbageCollector(coordinator, coordinator.garbage_collection)
+        collector = GarbageCollector(coordinator.garbage_collection, coordinator.subscribe)
         collector.start()
         inviting = asyncio.create_task(_look_after_members(invitation, membership, metrics))
         watching = asyncio.create_task(DatabaseWatch(store.audit_head, ports.report).run())

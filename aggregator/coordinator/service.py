@@ -18,6 +18,7 @@ from typing import Any
 
 from fedplcc.aggregator.aggregating.round_work import RoundWork
 from fedplcc.aggregator.coordinator.approvals import Approvals
+from fedplcc.aggregator.coordinator.artifacts import Artifacts
 from fedplcc.aggregator.coordinator.attendance import Attendance
 from fedplcc.aggregator.coordinator.deletion import Deletion
 from fedplcc.aggregator.coordinator.extensions import Extensions
@@ -52,19 +53,16 @@ from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.chance import RunWarning
 from fedplcc.shared.errors import (
-    BlobNotFound,
     ClientNotFound,
     IdentityMismatch,
     MalformedRequest,
     NotAMember,
-    RoundNotFound,
 )
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.clock import Clock, SteadyClock
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.steering import Verb
 from fedplcc.shared.types import (
-    BEST,
     BlobRef,
     Client,
     ClientActivity,
@@ -78,7 +76,6 @@ from fedplcc.shared.types import (
     LogLevel,
     Membership,
     Round,
-    RoundPhase,
     Run,
     Task,
     TaskKind,
@@ -126,6 +123,7 @@ class Coordinator:
         self.garbage_collection = GarbageCollection(
             self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock
         )
+        self._artifacts = Artifacts(self._ledger, store, blobs)
         self.prototype_maps = PrototypeMaps(self._ledger, store, blobs, keep or Keep())
         self._requests = Requests(store)
         self._run_creation = RunCreation(
@@ -134,7 +132,7 @@ class Coordinator:
             self._requests,
             blobs,
             self.initial_models,
-            self.artifact,
+            self._artifacts.find,
             self._limits,
             creators=store.open_run_creators(),
             audit=audit,
@@ -299,34 +297,8 @@ class Coordinator:
         return self._deletion.forget_client(client_id)
 
     def artifact(self, run_id: str, number: int, kind: str) -> tuple[BlobRef, Path]:
-        """The model or the prototypes of a committed round, and their file; -1 is the last one, -2 the best by validation.
-
-        Raises:
-            RunNotFound, RoundNotFound: There is no such run or committed round.
-            BlobNotFound: It was collected.
-            PayloadCorrupt: Its file is gone.
-        """
-        run = self._ledger.get(run_id)
-        if number == BEST:
-            best = self._ledger.best(run)
-            if best is None:
-                raise RoundNotFound(f"no round of run {run_id} was validated, so none is the best", run_id=run_id)
-            number = best.round
-        current: Run | Round | None = run if number < 0 else self._store.find_round(run_id, number)
-        if isinstance(current, Round) and current.phase is not RoundPhase.COMMITTED:
-            current = None
-        blob = None if current is None or run_facts.last_committed(run) is None else getattr(current, kind)
-        if blob is None:
-            which = "any round" if number < 0 else f"round {number}"
-            raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
-        if self._store.find_blob(blob.sha256) is None:
-            setting = "keep_models" if kind == "model" else "keep_models or keep_prototypes"
-            raise BlobNotFound(
-                f"the {kind} of round {number} of run {run_id} was collected: the aggregator keeps those of a run's first "
-                f"and last rounds, as many as its setting {setting} says, of its best one and of those of run.keep_every",
-                sha256=blob.sha256,
-            )
-        return blob, self._blobs.verified_path(blob.sha256)
+        """The model or the prototypes of a committed round, and their file; see `Artifacts.find`."""
+        return self._artifacts.find(run_id, number, kind)
 
     # Trainers
 
