@@ -69,7 +69,7 @@ def recipe_for(smallest_side: int | None) -> str:
     """Return the name of the recipe for images whose smaller side has at least so many pixels; None where nobody knows."""
     fitting = [each for each in RECIPES.values() if each.smallest_side is not None]
     return max(
-        (each for each in fitting if (each.smallest_side or 0) <= (smallest_side or 0)),
+        (each for each in fitting if (each.smallest_side or 0) <= max(0, smallest_side or 0)),
         key=lambda each: each.smallest_side or 0,
     ).name
 
