@@ -16,6 +16,7 @@ import numpy as np
 from fedplcc.pictures.points import NO_DOMAIN, DoubleArray, Kind, Points
 from fedplcc.pictures.projection import LIBRARY, Silhouettes, project, silhouettes, usable_perplexity
 from fedplcc.shared.types import IntArray
+from fedplcc.terminal.printable import table_cell
 
 DECIMALS = 4
 """Decimals of coordinates in the table: a picture has a thousand pixels over about two hundred units."""
@@ -82,7 +83,7 @@ class FeatureMap:
                         panel.name,
                         f"{x:.{DECIMALS}f}",
                         f"{y:.{DECIMALS}f}",
-                        self.classes[class_id],
+                        table_cell(self.classes[class_id]),
                         "" if domain_id == NO_DOMAIN else self.domains[domain_id],
                         Kind(kind).label,
                         "" if kind == Kind.IMAGE else f"{weight:.6g}",

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fedplcc.shared import run_lists, types
 from fedplcc.shared.chance import RunWarningKind
+from fedplcc.shared.config.initial_model import RunId
 from fedplcc.shared.convert.runs import RunView
 from fedplcc.shared.documents.document import Document, Sha256, utc_time
 from fedplcc.shared.reasons import sentence_of
@@ -169,7 +170,8 @@ class RoundBytes(Document):
 class Run(Document):
     """A run and its latest round."""
 
-    run_id: str
+    run_id: RunId
+    """Its id; commands make folders of this name."""
     name: str
     """Its name in the configuration; not unique."""
     status: RunStatus

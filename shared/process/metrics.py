@@ -22,7 +22,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, make_wsgi_app
 
 from fedplcc.shared.errors import FedplccError, InvalidConfig
-from fedplcc.shared.process.address_shares import AddressShares, network_of
+from fedplcc.shared.process.address_shares import AddressShares, is_loopback, names_loopback, network_of
 from fedplcc.shared.version import VERSION
 
 PREFIX = "fedplcc"
@@ -102,13 +102,17 @@ def serve_metrics(
         registry: What is scraped.
         host: Address to listen at.
         port: Port to listen at.
-        guard: Who may read it; whoever reaches the port, in plain text, if None.
+        guard: Who may read it; whoever reaches the port, in plain text, if None, on loopback under its names alone.
 
     Raises:
         InvalidConfig: The port is taken.
     """
     answer = make_wsgi_app(registry)
-    return serve_pages(answer if guard is None else _guarded(answer, guard), host, port, what="metrics", guard=guard)
+    if guard is not None:
+        answer = _guarded(answer, guard)
+    elif is_loopback(host):
+        answer = _named(answer)
+    return serve_pages(answer, host, port, what="metrics", guard=guard)
 
 
 def serve_pages(
@@ -291,6 +295,18 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a caller that went away."""
+
+
+def _named(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the application that answers under names of loopback: no page of another name in a browser here reads it."""
+
+    def named(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if names_loopback(str(environ.get("HTTP_HOST", ""))):
+            return answer(environ, start_response)
+        start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"Metrics on loopback are read under 127.0.0.1 or localhost.\n"]
+
+    return named
 
 
 def _guarded(answer: Callable[..., Any], guard: MetricsGuard) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import re
 from urllib.parse import urlsplit
 
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.address_shares import is_loopback as is_loopback
 from fedplcc.shared.process.address_shares import plain_host
 
 MAX_URL = 2048
@@ -53,16 +54,6 @@ def plain_peer(peer: str) -> tuple[str, int]:
     """Return address and port of HOST:PORT or [IPV6]:PORT as a socket names them, the address without its zone."""
     host, _, port = peer.rpartition(":")
     return plain_host(host.strip("[]")), int(port) if port.isascii() and port.isdigit() else 0
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def require_secure(host: str, *, insecure: bool, what: str) -> None:

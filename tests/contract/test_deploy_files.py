@@ -523,6 +523,29 @@ def test_every_variable_that_is_written_somewhere_is_read_somewhere() -> None:
     assert {name for name in of_compose if name not in guide()} == set(), "the guide tells every setting of compose"
 
 
+def test_grafana_never_has_a_password_that_everybody_knows(tmp_path: Path) -> None:
+    service = compose("compose.yaml")["services"]["grafana"]
+    (script,) = service["command"]
+    told = tmp_path / "run.sh"
+    told.write_text('cat "$GF_SECURITY_ADMIN_PASSWORD__FILE"')
+    script = script.replace("/var/lib/grafana", str(tmp_path)).replace("/run.sh", f"sh {told}")
+
+    def password(given: str) -> str:
+        environment = {"PATH": os.environ["PATH"], "FEDPLCC_GRAFANA_PASSWORD": given}
+        ran = subprocess.run(
+            [*service["entrypoint"], script], env=environment, capture_output=True, text=True, check=True
+        )
+        return ran.stdout
+
+    made = password("")
+    assert len(made) == 32
+    assert password("later") == made, "the first start decides, in Grafana too"
+    assert (tmp_path / "password").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "password").unlink()
+    assert password("chosen") == "chosen"
+    assert not [key for key in service["environment"] if "PASSWORD" in key and key.startswith("GF_")]
+
+
 def test_the_table_of_ports_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     ports = guide().partition("\n## Ports\n")[2].partition("\n## ")[0]
     table = {int(port) for row in re.findall(r"^\| ([\d, ]+) \|", ports, re.MULTILINE) for port in row.split(",")}

@@ -106,7 +106,7 @@ def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_jso
     """Check a run's configuration and print it; returns its problems."""
     from fedplcc.runs.configuration_check import judge
     from fedplcc.runs.initial_model import anchored
-    from fedplcc.shared.config.recipes import doubt_about_head
+    from fedplcc.shared.config.doubts import doubts
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
@@ -121,7 +121,7 @@ def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_jso
         print(canonical_json(_answer(verdict.federation, problems, read)))
     elif verdict.federation is not None:
         _show(console_for(json=False), file, verdict.federation, document, read)
-        if doubt := doubt_about_head(verdict.federation.config):
+        for doubt in doubts(verdict.federation.config):
             say(doubt)
     return problems
 

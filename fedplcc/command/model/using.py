@@ -112,6 +112,7 @@ def _write_table(file: Path, trained: TrainedModel, images: Sequence[Path], on_p
 
     from fedplcc.models.prediction import csv_lines, image_files, predictions
     from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.terminal.printable import table_cell
 
     found = predictions(trained, image_files(images, on_problem), on_problem=on_problem)
     lines = csv_lines(found, trained.config.data.classes, has_prototypes=len(trained.prototypes) > 0)
@@ -120,7 +121,7 @@ def _write_table(file: Path, trained: TrainedModel, images: Sequence[Path], on_p
         writer = csv.writer(text, lineterminator="\n")
         number = -1  # without the heading
         for line in lines:
-            writer.writerow(line)
+            writer.writerow(map(table_cell, line))
             number += 1
         text.flush()
         text.detach()

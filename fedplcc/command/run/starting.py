@@ -56,7 +56,7 @@ def start(
     import time
 
     from fedplcc.runs.configuration import Overrides, chosen_file, read_federation
-    from fedplcc.shared.config.recipes import doubt_about_head
+    from fedplcc.shared.config.doubts import doubts
     from fedplcc.shared.process import traces
     from fedplcc.terminal.progress import console_for, shown_transfers
 
@@ -77,7 +77,7 @@ def start(
     traces.set_up("command")
     run, note = ask_gateway(way, begin)
     print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
-    for sentence in filter(None, (note, doubt_about_head(federation.config))):
+    for sentence in filter(None, (note, *doubts(federation.config))):
         say(sentence)
     return ExitCode.OK
 

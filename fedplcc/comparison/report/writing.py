@@ -51,6 +51,7 @@ from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from fedplcc.shared.scoring.intervals import DIGITS
 from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.terminal.printable import table_cell
 
 Value = str | int | float | None
 CELL = ("dataset", "row", "method", "seed")
@@ -285,5 +286,5 @@ def _csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows(rows)
+    writer.writerows(map(table_cell, row) for row in rows)
     return text.getvalue()

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedplcc.gateway.http.problem import respond_http
-from fedplcc.shared.wire.addresses import is_loopback
+from fedplcc.shared.process.address_shares import name_of, names_loopback
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
@@ -90,13 +90,7 @@ def is_named(host: str, allowed: Collection[str] | None) -> bool:
         host: The header, with or without a port; every browser sends it.
         allowed: The gateway's names in lower case; None for any.
     """
-    if allowed is None or not host:
-        return True
-    try:
-        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
-    except ValueError:
-        return False
-    return name in allowed or name.endswith(".localhost") or is_loopback(name)
+    return allowed is None or names_loopback(host) or name_of(host) in allowed
 
 
 def is_embedded(headers: Headers) -> bool:

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedplcc.shared.config.run import RunConfig, read_document
+from fedplcc.shared.config.run import read_document
 from fedplcc.shared.config.sections import unknown
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
@@ -70,7 +70,7 @@ def recipe_for(smallest_side: int | None) -> str:
     """Return the name of the recipe for images whose smaller side has at least so many pixels; None where nobody knows."""
     fitting = [each for each in RECIPES.values() if each.smallest_side is not None]
     return max(
-        (each for each in fitting if (each.smallest_side or 0) <= (smallest_side or 0)),
+        (each for each in fitting if (each.smallest_side or 0) <= max(0, smallest_side or 0)),
         key=lambda each: each.smallest_side or 0,
     ).name
 
@@ -95,21 +95,6 @@ def of_method(settings: Mapping[str, Any], method: str) -> dict[str, Any]:
     """Return those of some hyper-parameters that a method has; none of a method that is not known here."""
     known = METHODS[method].config.model_fields if method in METHODS else {}
     return {key: value for key, value in settings.items() if key in known}
-
-
-def doubt_about_head(config: RunConfig) -> str:
-    """Return a sentence on rounds and head of a recipe for photographs that the method does not belong to; else nothing."""
-    if config.training.train != "head":
-        return ""
-    fitting = of_photographs(config.run.method)
-    (other,) = {PHOTOS, PHOTOS_BY_STEPS} - {fitting}
-    said = recipe(other)
-    if (config.run.rounds, dict(config.model.options)) != (said["run"]["rounds"], said["model"]["options"]):
-        return ""
-    return (
-        f"{config.run.method} has the rounds and the head of the recipe {other}, which are not for it; "
-        f"config init --recipe {fitting} --method {config.run.method} writes those that are"
-    )
 
 
 def shared_settings(document: Mapping[str, Any], method: str) -> dict[str, Any]:

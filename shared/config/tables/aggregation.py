@@ -19,7 +19,8 @@ class AggregationSection(Section):
 
     rule: RuleName = "mean"
     """Mean of the clients' models, weighted as method.averaging says; the same with each client's step from the global model
-    shortened to at most clip_to (clipped_mean); or number by number, each client counting once, the mean without the lowest
+    shortened to at most clip_to (clipped_mean; set max_weight_share too, or a client that says a huge number of images has
+    the model); or number by number, each client counting once, the mean without the lowest
     and highest values (trimmed_mean) or the median. A domain that has one client may be taken for a liar. For classsums,
     "median" is that of the clients' class means."""
     clip_to: float | Literal["median"] = Field(CLIP_TO)

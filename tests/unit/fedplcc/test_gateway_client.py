@@ -139,6 +139,8 @@ def test_something_else_at_the_address_is_not_taken_for_a_gateway() -> None:
         httpx.Response(404, text="<html>"),
         httpx.Response(200, text="<html>"),
         httpx.Response(200, json={}),
+        ok(a_run_document().model_copy(update={"run_id": "/etc/x"})),  # `run fetch` makes a folder of this name
+        ok(a_run_document().model_copy(update={"run_id": "../x"})),
     ):
         with pytest.raises(Internal, match="no fedplcc gateway"):
             Recorded(answer).ask(lambda there: there.get_run("x"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
 from fedplcc.trainer.owner.approval.decisions import Decision, Ruling
-from fedplcc.trainer.owner.approval.gate import AwaitsApproval, refusal
+from fedplcc.trainer.owner.approval.gate import EACH, MATCHING, SPENT, AwaitsApproval, refusal
 from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.words import facts_of
 from fedplcc.trainer.owner.in_force import policy_in_force
@@ -33,8 +33,13 @@ def waiting(kept: Kept) -> list[dict[str, Any]]:
         StoreUnavailable: The decisions cannot be read.
     """
     decisions, rule = kept.decisions(), rule_of(kept)
-    reasons = ((asked, refusal(asked, decisions, rule)) for asked in kept.all_asked())
-    return [facts_of(asked, why=why.detail) for asked, why in reasons if isinstance(why, AwaitsApproval)]
+    found = []
+    for asked in kept.all_asked():
+        last, why = decisions.of(asked.run_id), refusal(asked, decisions, rule)
+        if why is None and last is not None and rule in (MATCHING, EACH) and kept.is_spent(last):
+            why = AwaitsApproval(SPENT)
+        found += [facts_of(asked, why=why.detail)] if isinstance(why, AwaitsApproval) else []
+    return found
 
 
 def decided(kept: Kept) -> list[dict[str, Any]]:

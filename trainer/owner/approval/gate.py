@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedplcc.shared.codes import Code
+from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import FedplccError, MalformedRequest, StoreUnavailable
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.reasons import OwnersWord
-from fedplcc.shared.types import MODEL, ClientProblem, RunSpec, Task
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import MODEL, ClientProblem, RunSpec, Task, TaskKind
 from fedplcc.trainer.owner.approval.asked import Asked, document_of
 from fedplcc.trainer.owner.approval.decisions import Decision, Decisions, Ruling
 from fedplcc.trainer.owner.approval.kept import Kept, NoRoom
@@ -23,6 +25,11 @@ LOOK_S = 1.0
 """Least time between two looks at the decisions from within a task."""
 GRACE_S = 5.0
 """Time that a heartbeat has to end a task whose run is over, before the task ends itself: the heartbeat tells of it once."""
+
+SPENT = (
+    "the run was answered here as often as its owner has approved rounds, and asks again with another model: the aggregator "
+    "was put back to an earlier round, or wants to learn more of the images. Another approval allows as many rounds again"
+)
 
 log = get_logger("fedplcc.trainer.owner.approval")
 
@@ -124,7 +131,7 @@ class Gate:
         """Let a task pass, before anything is read for it; keep what its run asks for where that has to be decided.
 
         Raises:
-            AwaitsApproval, RunRejected, RunWithdrawn: It may not.
+            AwaitsApproval, RunRejected, RunWithdrawn: It may not. A task counts against the rounds that were approved.
             CodeNotAllowed: It names code that is not there.
             MalformedRequest: Its document cannot be read, or it is of a round beyond the document's.
             StoreUnavailable: The decisions cannot be read, or what it asks for cannot be kept.
@@ -139,7 +146,7 @@ class Gate:
                 f"the task is of round {task.round}, and the run's document, which its owner approves here, has "
                 f"{asked.rounds} rounds; nothing was read for it. A run that goes on has another document"
             )
-        why = refusal(asked, decisions, self._rule)
+        why = refusal(asked, decisions, self._rule) or self._spent(task, asked, decisions)
         if isinstance(why, AwaitsApproval):
             try:
                 self._kept.ask(asked)
@@ -148,6 +155,15 @@ class Gate:
         if why is not None:
             raise why
         self._over_since = None
+
+    def _spent(self, task: Task, asked: Asked, decisions: Decisions) -> FedplccError | None:
+        """Count the task; return why it may not be done where the run has had its rounds with other models."""
+        last = decisions.of(asked.run_id)
+        if self._rule in (None, ALWAYS) or last is None or task.kind is TaskKind.INIT:
+            return None
+        facts = [task.round, [blob.sha256 for blob in task.payload.blobs], dict(task.payload.scalars)]
+        is_counted = self._kept.answers(last, task.kind.value, sha256_hex(canonical_json(facts).encode()))
+        return None if is_counted else AwaitsApproval(SPENT)
 
     def has_ended(self, run: RunSpec) -> bool:
         """Return whether the owner has ended the site's part in the run at hand; quick, whatever the aggregator answers.

@@ -3,6 +3,7 @@
     secret             32 random bytes, made once and readable to this user alone
     decisions.jsonl    every decision: a line each with its HMAC, over the line and the HMAC of the line before it
     asked/RUN.json     what a run asks for that waits
+    answered/HMAC      models that the run of this approval was answered with a task each: a kind and a SHA-256 a line
     page               address of the owner's page, with its secret, while the trainer serves one
 
     decisions.jsonl.damaged-N   decisions that did not hold, put aside when the next one was made
@@ -22,6 +23,7 @@ import os
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -48,6 +50,7 @@ from fedplcc.trainer.owner.approval.decisions import (
 
 FOLDER = "approval"
 SECRET, LOCK, DECISIONS, ASKED, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "approval-told", "page"
+ANSWERED = "answered"
 KEY_BYTES = 32
 MAX_DECISIONS = 10_000
 """Most decisions of a site."""
@@ -97,7 +100,7 @@ class Kept:
             return replace(self._seen[1], aside=aside[-1]) if aside else self._seen[1]
 
     def decide(self, ruling: Ruling, run_id: str, asked: Asked | None, *, reason: str = "") -> Decision:
-        """Record a decision, durably; the same one again, about the same document and code, changes nothing.
+        """Record a decision, durably; the same one again changes nothing, unless its rounds are spent.
 
         Args:
             ruling: It.
@@ -120,7 +123,7 @@ class Kept:
                 entries = tuple(begun_anew(known.noes, key, told))
             last = next((each for each in reversed(entries) if each.run_id == run_id), None)
             facts = _bound_to(last if asked is None else asked)
-            is_new = last is None or last.ruling is not ruling or facts != _bound_to(last)
+            is_new = last is None or last.ruling is not ruling or facts != _bound_to(last) or self.is_spent(last)
             if is_new:
                 if len(entries) >= MAX_DECISIONS:
                     raise FailedPrecondition(
@@ -224,6 +227,48 @@ class Kept:
                     "those first: fedplcc site pending"
                 )
             disk.replace_file(place, data, "trainer.approval.asked", mode=0o600)
+
+    def answers(self, decision: Decision, kind: str, question: str) -> bool:
+        """Count a task against the rounds of an approval, durably and before it is begun; the same one again costs nothing.
+
+        Args:
+            decision: The approval.
+            kind: The task's kind; those of each kind are counted on their own.
+            question: SHA-256 of what it comes with.
+
+        Returns:
+            Whether it may be done.
+
+        Raises:
+            StoreUnavailable: It cannot be counted.
+        """
+        line = f"{kind} {question}"
+        with self._held():
+            known, path = self._answered(decision), self.folder / ANSWERED / decision.mac
+            if line in known:
+                return True
+            if sum(each.startswith(f"{kind} ") for each in known) >= decision.rounds:
+                return False
+            disk.make_folder(path.parent, "trainer.approval.answered", mode=0o700)
+            data = "".join(f"{each}\n" for each in (*known, line)).encode()
+            disk.replace_file(path, data, "trainer.approval.answered", mode=0o600)
+            return True
+
+    def is_spent(self, decision: Decision) -> bool:
+        """Return whether as many tasks of one kind were answered under an approval as it has rounds.
+
+        Raises:
+            StoreUnavailable: They cannot be read.
+        """
+        with disk.told_without_paths(_FAILS):
+            kinds = Counter(each.partition(" ")[0] for each in self._answered(decision))
+        return bool(kinds) and max(kinds.values()) >= decision.rounds
+
+    def _answered(self, decision: Decision) -> list[str]:
+        try:
+            return (self.folder / ANSWERED / decision.mac).read_text("ascii").splitlines()
+        except FileNotFoundError:
+            return []
 
     def forget_asked(self, *, but_of: Collection[str]) -> None:
         """Forget what runs asked for, except these, which are open.

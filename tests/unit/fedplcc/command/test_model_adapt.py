@@ -264,7 +264,9 @@ def test_data_without_a_training_image_are_one_sentence(run: Path, tmp_path: Pat
     assert not list(run.glob("*at*"))
 
 
-def test_a_temperature_changes_probabilities_and_no_class(fetched: Path, run: Path, tmp_path: Path) -> None:
+def test_a_temperature_changes_probabilities_and_no_class(
+    fetched: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = f"npz:{fetched / 'left.npz'}"
     file, said = adapted(run, data, "--temperature", "--validation-per-class", 4, "-o", tmp_path / "t.safetensors")
     assert (said["temperature_images"], said["temperature_of"]) == (12, data)
@@ -275,10 +277,13 @@ def test_a_temperature_changes_probabilities_and_no_class(fetched: Path, run: Pa
     assert trained.temperature == said["temperature"]
     assert trained.title.startswith("run r1, round 3, temperature ")
     shutil.copy(run / "prototypes.safetensors", tmp_path)
-    Image.fromarray(np.full((32, 32, 3), 90, np.uint8)).save(tmp_path / "a.png")
+    Image.fromarray(np.full((32, 32, 3), 90, np.uint8)).save(tmp_path / "=1+1.png")
+    monkeypatch.chdir(tmp_path)
     tables = []
     for model in (run, file):
-        code, out, error = called("predict", model, tmp_path / "a.png", "--csv", tmp_path / "p.csv", "--device", "cpu")
+        code, out, error = called(
+            "predict", model.absolute(), "=1+1.png", "--csv", tmp_path / "p.csv", "--device", "cpu"
+        )
         assert code == 0, error
         assert "1 predictions written to" in out
         tables += list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text())))
@@ -287,6 +292,7 @@ def test_a_temperature_changes_probabilities_and_no_class(fetched: Path, run: Pa
     assert scaled == pytest.approx((powers / powers.sum()).tolist(), rel=1e-6)
     assert [float(table["probability"]) for table in tables] == [max(plain), max(scaled)]
     assert tables[0]["class"] == tables[1]["class"]
+    assert tables[0]["image"] == "'=1+1.png", "a spreadsheet computes no name"
     assert set(tables[1]) >= {"image", "prototype_class", "prototype_similarity", "prototype_weight"}
     both, said = adapted(run, data, "-o", tmp_path / "site.safetensors")
     scaled_site, said = adapted(both, data, "--temperature", "--validation-per-class", 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedplcc.models.prediction import Prediction, PredictionTable
-from fedplcc.terminal.printable import printable
+from fedplcc.terminal.printable import printable, table_cell
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,13 @@ def test_an_image_keeps_its_line_of_the_table_whatever_its_name() -> None:
     assert line.endswith("  one\\ntwo.png")
     assert "\n" not in line
     assert prediction.as_json()["image"] == "one\ntwo.png", "a program gets the name itself"
+
+
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1+cmd|x", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
+def test_a_spreadsheet_computes_no_name(name: str) -> None:
+    assert table_cell(name) == f"'{name}"
+
+
+@pytest.mark.parametrize("value", ["+", "-", "a=b", "-0.25", "-1", "1e-3", "-inf", "", "'", -1.5, 3, None])
+def test_other_values_of_a_table_stay_as_they_are(value: str | float | None) -> None:
+    assert table_cell(value) is value

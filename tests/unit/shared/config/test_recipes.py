@@ -11,7 +11,6 @@ from fedplcc.shared.config.recipes import (
     PHOTOS,
     PHOTOS_BY_STEPS,
     RECIPES,
-    doubt_about_head,
     recipe,
     recipe_for,
     with_recipe,
@@ -56,18 +55,6 @@ def test_another_method_has_its_own_settings_and_what_else_it_needs(method: str)
     if method not in ("fedplcc", "classsums"):
         assert small["method"] == {"global_average": "ema"}
         assert steps["method"] == ({"balance": 0.5} if record.has_prototypes else {})
-
-
-@pytest.mark.parametrize(("name", "method"), [(PHOTOS, "fedavg"), (PHOTOS_BY_STEPS, "classsums")])
-def test_a_method_with_rounds_and_head_for_another_one_is_said(name: str, method: str) -> None:
-    document = with_recipe(MINE, name)
-    assert doubt_about_head(parse_federation(document).config) == ""
-    run = {**document["run"], "method": method}
-    changed = {**document, "run": run, "method": {}}
-    assert f"{method} has the rounds and the head of the recipe {name}" in doubt_about_head(
-        parse_federation(changed).config
-    )
-    assert doubt_about_head(parse_federation({**changed, "run": {**run, "rounds": 20}}).config) == ""
 
 
 @pytest.mark.parametrize(

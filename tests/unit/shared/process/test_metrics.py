@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import urllib.error
 import urllib.request
@@ -28,6 +29,20 @@ def test_a_scraper_gets_which_service_and_version_this_is_until_the_port_is_clos
     assert "\nprocess_cpu_seconds_total " in text
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("rebound.example", 421), ("[::1", 421), ("127.0.0.1:1", 200), ("a.localhost", 200)]
+)
+def test_a_name_that_leads_to_loopback_for_a_moment_reads_no_metrics(host: str, status: int) -> None:
+    server = serve_metrics(new_registry("trainer"), LOOPBACK, 0)
+    try:
+        connection = http.client.HTTPConnection(LOOPBACK, server.port, timeout=5)
+        connection.request("GET", "/metrics", headers={"Host": host})
+        answer = connection.getresponse()
+        assert (answer.status, b"fedplcc_" in answer.read()) == (status, status == 200)
+    finally:
+        server.close()
 
 
 def test_a_taken_port_is_one_clear_sentence() -> None:

@@ -347,6 +347,26 @@ def test_a_task_beyond_the_rounds_that_were_approved_is_refused(kept: Kept) -> N
     assert refused(kept, replace(a_task(), round=4), "always") is None, "the policy is the yes"
 
 
+def test_a_round_asked_for_again_with_other_models_counts_against_the_rounds_that_were_approved(kept: Kept) -> None:
+    def with_model(number: int, kind: TaskKind = TaskKind.TRAIN, run_id: str = "run-1") -> Task:
+        blob = BlobRef(role="model", sha256=f"{number:064}", size_bytes=1000)
+        return replace(a_task(run_id, payload=Payload(tensor_groups=(blob,))), kind=kind)
+
+    refused(kept, a_task())
+    approved(kept, "run-1")
+    for _ in range(2):  # a lost answer, a restart, an aggregator that was put back
+        assert [refused(kept, with_model(number)) for number in range(3)] == [None] * 3
+    assert refused(kept, with_model(0, TaskKind.EVALUATE)) is None, "training leaves the evaluations of its rounds"
+    why = of_kind(AwaitsApproval, refused(kept, with_model(3)))
+    assert "as often as its owner has approved rounds" in why.detail
+    assert [refused(kept, with_model(number), "matching") for number in range(3)] == [None] * 3
+    (facts,) = deciding.waiting(kept)
+    assert facts["why"] == why.detail
+    assert refused(kept, with_model(3), "always") is None, "the policy is the yes"
+    approved(kept, "run-1")
+    assert [refused(kept, with_model(number)) is None for number in range(3, 7)] == [True, True, True, False]
+
+
 def test_a_withdrawal_is_seen_from_within_a_task_without_a_heartbeat(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
