@@ -99,9 +99,10 @@ def train_in_folder(
     """Choose the folder, train unless its results are there already, and print them; returns the exit code."""
     from fedplcc.aggregator.ledger import event_log
     from fedplcc.runs.artifacts import read_record
+    from fedplcc.runs.changed_files import changed_since
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
-    from fedplcc.runs.run_folder import changed_since, claimed_folder
+    from fedplcc.runs.run_folder import claimed_folder
     from fedplcc.shared.process.log import set_up
     from fedplcc.terminal.progress import RunProgress, console_for
 
