@@ -71,7 +71,7 @@ def chosen_federation(
 ) -> FederationFile:
     """The configuration of a file, or of one of the demos, with the options in it."""
     from fedplcc.runs.configuration import Overrides, demo_file, read_federation, stream_demo_file
-    from fedplcc.shared.config.recipes import doubt_about_head
+    from fedplcc.runs.initial_model import doubts
 
     overrides = Overrides(
         method=method,
@@ -81,7 +81,7 @@ def chosen_federation(
         assignments=assignments or (),
     )
     federation = read_federation(config or (stream_demo_file() if has_stages else demo_file()), overrides)
-    if doubt := doubt_about_head(federation.config):
+    for doubt in doubts(federation):
         say(doubt)
     return federation
 
