@@ -2,7 +2,7 @@
 
 A decoder goes on through damage: it takes bits for others, draws grey or coloured blocks, and at the end has data left,
 or too few. So it gets the data in pieces here, and what it asks for tells. This holds for one sequential scan, as most
-programs write; where a file has marks at which decoders begin anew, zeros alone can be told, and of a progressive one nothing.
+programs write; where a file has marks at which decoders begin anew, zeros alone can be told, of a progressive one nothing.
 """
 
 from __future__ import annotations
