@@ -21,6 +21,7 @@ from fedplcc.aggregator.store.base import SESSION, Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.initial_model import lineage, role_fault
 from fedplcc.shared.config.run import RunConfig, check_scale, parse_run_config
+from fedplcc.shared.config.trained_input import other_input
 from fedplcc.shared.errors import (
     InvalidConfig,
     MalformedRequest,
@@ -113,9 +114,9 @@ class RunCreation:
             beginning = self._beginning(config)
             first_prototypes = PrototypeSet.empty()
             if beginning is not None:
-                first_prototypes = self._first_prototypes(config, beginning)
-                classes = None if beginning.committed is None else beginning.committed.classes
                 runs = self._trained_by(beginning)
+                classes = self._classes_of(runs[0], config) if runs else None
+                first_prototypes = self._first_prototypes(config, beginning)
                 config = config.with_initial_model(beginning.model.sha256, classes, runs)
                 self._keeps_roles(config)
             prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(first_prototypes)])
@@ -261,24 +262,20 @@ class RunCreation:
             number = run_facts.last_committed(run)
         blob, path = self._artifact(run_id, -1 if number is None else number, "model")
         assert number is not None, "without a committed round there is no model"
-        theirs = document_of(run)
-        made = (theirs["model"]["name"], theirs["model"].get("stem"), theirs["model"].get("norm", "batch"))
-        wanted = (config.model.name, config.model.stem, config.model.norm)
-        if made != wanted:
-            raise InvalidConfig(
-                f"run.initial_model: run {run_id} trains {_in_words(*made)}, this one {_in_words(*wanted)}; use the same "
-                "[model]",
-                location="run.initial_model",
-            )
+        return CommittedModel(run=run, number=number, blob=blob, path=path, classes=self._classes_of(run_id, config))
+
+    def _classes_of(self, run_id: str, config: RunConfig) -> tuple[str, ...]:
+        """Return the classes of a run that trained the initial model of one of this configuration, in their order there.
+
+        Raises:
+            InvalidConfig: The configuration names others, or its model would be shown other numbers than it has learnt from.
+        """
+        theirs = document_of(self._ledger.get(run_id))
+        fault = other_input(run_id, theirs, config)
         classes = tuple(theirs["data"]["classes"])
-        if config.run.initial_classes not in (None, classes):
-            raise InvalidConfig(
-                f"run.initial_classes: run {run_id} has other classes, and its configuration names them; leave the key out",
-                location="run.initial_classes",
-            )
-        return CommittedModel(run=run, number=number, blob=blob, path=path, classes=classes)
-
-
-def _in_words(model: str, stem: str | None, norm: str) -> str:
-    parts = [*([f"stem {stem}"] if stem else []), *([f"norm {norm}"] if norm != "batch" else [])]
-    return f"a {model}{' with ' + ' and '.join(parts) if parts else ''}"
+        if fault is None and config.run.initial_classes not in (None, classes):
+            sentence = f"run {run_id} has other classes, and its configuration names them; leave the key out"
+            fault = "run.initial_classes", f"run.initial_classes: {sentence}"
+        if fault is not None:
+            raise InvalidConfig(fault[1], location=fault[0])
+        return classes

@@ -22,7 +22,9 @@ from fedplcc.models.description import Description, description_file, read_descr
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MANIFEST, METRICS, MODEL, PROTOTYPES
 from fedplcc.runs.configuration import read_as_it_stands
 from fedplcc.runs.run_folder import FEDERATION, RUNS
+from fedplcc.shared.config.initial_model import manifest_beside
 from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.trained_input import other_input, other_size
 from fedplcc.shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
 from fedplcc.shared.methods import refusal
 from fedplcc.shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
@@ -108,6 +110,8 @@ def read_trained_model(
         manifest = {} if config_file is not None else _manifest(file)
     known = None if config_file is None else read_as_it_stands(config_file).config
     config = known or _config(manifest, source, trusted_factory)
+    if known is not None and description is None:
+        _check_beside(file, known)
     if GLOBAL_MODEL not in config.evaluated_models:
         is_part = config.algorithm.shares_model(config.method)
         raise InvalidModel(
@@ -181,6 +185,24 @@ def _manifest(file: Path) -> Mapping[str, Any]:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
         raise InvalidConfig(f"{path} is no run's: it has no configuration; name the run's with --config FILE")
     return manifest
+
+
+def _check_beside(file: Path, config: RunConfig) -> None:
+    """Refuse a configuration that the run.json beside a model file contradicts in what its pixels and outputs mean.
+
+    Raises:
+        InvalidConfig: It does.
+    """
+    manifest = manifest_beside(file)
+    if manifest is None:
+        return
+    run_id, theirs = str(manifest["run_id"]), manifest["config"]
+    fault = other_input(run_id, theirs, config)
+    said = fault[1] if fault is not None else other_size(run_id, theirs, config)
+    if list(theirs["data"]["classes"]) != list(config.data.classes):
+        said = f"data.classes are {', '.join(theirs['data']['classes'])} in run {run_id}, in this order"
+    if said:
+        raise InvalidConfig(f"the configuration is not that of {file}: {said}")
 
 
 def _admitted(manifest: Mapping[str, Any]) -> tuple[str, ...]:

@@ -94,15 +94,16 @@ def _check_kept(data: Any, inner: Any, number_in: Callable[[int], int]) -> None:
 
 def own_names(data: Any) -> Names | None:
     """Return the names that a data set itself gives its labels; None without any."""
-    classes, by_number = getattr(data, "classes", None), _by_number(data)
+    classes, by_number = getattr(data, "classes", None), _by_number(data) or ()
     if not (is_sequence(classes) and len(classes)):
-        return by_number
+        return by_number or None
     names = tuple(
         composed(", ".join(map(str, each)) if isinstance(each, tuple | list) else str(each)) for each in classes
     )
     if len(set(names)) < len(names):
         raise InvalidData(f"its classes name one twice, {listed(names)}; name the labels with classes=")
-    if by_number is not None and set(by_number) == set(names) and by_number != names:
+    places = {name: number for number, name in enumerate(names)}
+    if any(places.get(name, number) != number for number, name in enumerate(by_number)):
         raise InvalidData(
             f"its classes are {listed(names)}, and its class_to_idx counts {listed(by_number)}; name them with classes="
         )

@@ -14,9 +14,8 @@ from fedplcc.comparison.sweep.section import flat
 from fedplcc.python_api.class_names import are_numbers
 from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
-from fedplcc.runs.initial_model import anchored, require_file, with_model_file
+from fedplcc.runs.initial_model import anchored, doubts, require_file, with_model_file
 from fedplcc.runs.run_folder import RUNS
-from fedplcc.shared.config.doubts import doubts
 from fedplcc.shared.config.recipes import RECIPES, recipe_for, with_recipe
 from fedplcc.shared.config.run import FederationFile, RunConfig, parse_federation, read_document
 from fedplcc.shared.errors import InvalidConfig, InvalidData
@@ -72,7 +71,7 @@ def federation_of(
     local_clients(federation)
     require_validation(federation)
     require_file(federation)
-    for doubt in doubts(federation.config):
+    for doubt in doubts(federation):
         warnings.warn(doubt, stacklevel=3)
     return federation
 

@@ -17,7 +17,8 @@ from fedplcc.python_api.federation import ConfigSource, federation_of
 from fedplcc.python_api.result import Result
 from fedplcc.python_api.torch_settings import kept_torch_settings
 from fedplcc.runs.artifacts import read_record
-from fedplcc.runs.run_folder import changed_since, claimed_folder
+from fedplcc.runs.changed_files import changed_since
+from fedplcc.runs.run_folder import claimed_folder
 from fedplcc.shared.process.log import stay_quiet
 from fedplcc.simulation import simulate_in_folder
 from fedplcc.simulation.parallelism import EngineName, parse_engine, parse_jobs

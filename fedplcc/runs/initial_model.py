@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedplcc.runs.backbone_digests import with_digests
+from fedplcc.shared.config.doubts import doubts_about
 from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, parse_initial_model, role_fault, runs_beside
 from fedplcc.shared.config.run import FederationFile, RunConfig
+from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, other_input, other_size
 from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
 from fedplcc.shared.tensors import read_header
 from fedplcc.shared.types import MODEL, BlobRef
@@ -75,15 +77,29 @@ def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:
     """Return the runs that trained a model file, the last first: those of the run.json beside it; none without one.
 
     Raises:
-        InvalidConfig: The run would test on images that they trained on.
+        InvalidConfig: The run would test on images that they trained on, or show the model other numbers.
     """
     runs, manifest = runs_beside(path), manifest_beside(path)
     if runs is None or manifest is None:
         return ()
-    fault = role_fault(runs[0], manifest["config"]["data"], config.data.model_dump(mode="json"))
+    theirs = manifest["config"]
+    fault = other_input(runs[0], theirs, config) or role_fault(
+        runs[0], theirs["data"], config.data.model_dump(mode="json")
+    )
     if fault is not None:
         raise InvalidConfig(fault[1], location=fault[0])
     return runs
+
+
+def doubts(federation: FederationFile) -> tuple[str, ...]:
+    """Return sentences on what is valid and may not be what was meant, the file that a run begins with among them."""
+    config, path = federation.config, federation.initial_model_file
+    found = doubts_about(config)
+    if path is not None:
+        manifest = manifest_beside(path)
+        found.append("" if manifest is None else other_size(str(manifest["run_id"]), manifest["config"], config))
+        found.append("" if names_classes(config.run.model_dump(mode="json")) else UNNAMED_CLASSES)
+    return tuple(filter(None, found))
 
 
 def require_file(federation: FederationFile) -> None:

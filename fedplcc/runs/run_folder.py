@@ -15,7 +15,6 @@ import fcntl
 import itertools
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,29 +92,6 @@ class RunFolder:
         """Delete the state, with every round's models."""
         with disk_errors(self.state):
             shutil.rmtree(self.state, ignore_errors=True)
-
-
-def changed_since(federation: FederationFile, folder: Path) -> str | None:
-    """Return a sentence on clients whose files have changed since a run ended; None where none have."""
-    ended = (folder / MANIFEST).stat().st_mtime_ns
-
-    def is_younger(path: str) -> bool:
-        try:
-            return os.stat(path, follow_symlinks=False).st_ctime_ns > ended
-        except OSError:
-            return True
-
-    changed = []
-    for name, client in federation.clients.items():
-        root = re.fullmatch(r"(?:folder|npz):(.+?)(?:\?(?:labels|group|frame)=.*)?", client.data, re.DOTALL)
-        places = ((place, files) for place, _, files in os.walk(root[1])) if root else ()
-        inner = (path for place, files in places for path in (place, *(os.path.join(place, each) for each in files)))
-        if root is not None and (is_younger(root[1]) or any(map(is_younger, inner))):
-            changed.append(name)
-    if not changed:
-        return None
-    names = ", ".join(changed)
-    return f"files of {names} have changed since this run ended, or were linked: its results are of what they were"
 
 
 @contextmanager

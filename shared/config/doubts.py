@@ -6,7 +6,7 @@ from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, of_photograph
 from fedplcc.shared.config.run import RunConfig
 
 
-def doubts(config: RunConfig) -> list[str]:
+def doubts_about(config: RunConfig) -> list[str]:
     """Return them; none where there is nothing to say."""
     return list(filter(None, (_about_head(config), _about_weights(config))))
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedplcc.runs.initial_model import with_model_file
+from fedplcc.runs.initial_model import doubts, with_model_file
 from fedplcc.runs.kept_roles import ROLES
 from fedplcc.shared.config.run import parse_federation
+from fedplcc.shared.config.trained_input import UNNAMED_CLASSES
 from fedplcc.shared.errors import FedplccError
 from tests.support.federation.simulations import simulated
 
@@ -77,6 +78,7 @@ def test_an_heir_learns_nothing_of_the_images_that_it_tests_on(trained: Path) ->
     [
         ({"data": {"test_every": 4}}, "data.test_every is 4, and was 5 in run noise-"),
         ({"data": {"validation_every": 4}}, "data.validation_every is 4, and was not set in run noise-"),
+        ({"data": {"std": [0.5, 0.5, 0.4]}}, r"data.std is \[0.5, 0.5, 0.4\], and was \[0.5, 0.5, 0.5\] in run noise-"),
         (
             {"clients": {"site": {"data": "IMAGES", "validation_per_class": 4}}},
             r"8 images for testing or validation were trained on in run noise-.*validation_per_class \(not set, now 4\)",
@@ -110,6 +112,18 @@ def test_a_model_of_no_known_run_is_told_of_and_taken(trained: Path, tmp_path: P
     shutil.copy(trained / "first" / "model.safetensors", tmp_path / "model.safetensors")
     values = federation(f"folder:{trained}/images", 1, run={"initial_model": f"file:{tmp_path}/model.safetensors"})
     assert simulated(values, tmp_path / "out")["round"] == 1
-    assert "nobody says which runs trained the first model" in capsys.readouterr().err.replace("\n", " ")
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "nobody says which runs trained the first model" in said
+    assert "its outputs are taken in the order of data.classes" in said
     known = with_model_file(parse_federation({**values, "run": {**values["run"], "initial_runs": []}}))
     assert known.config.run.initial_runs == ()
+    assert doubts(known) == (UNNAMED_CLASSES,)
+    named = {**values["run"], "initial_classes": ["heads", "tails"]}
+    assert doubts(with_model_file(parse_federation({**values, "run": named}))) == ()
+
+
+def test_an_heir_of_another_size_is_told_of(trained: Path) -> None:
+    run = {"initial_model": f"file:{trained}/first/model.safetensors"}
+    values = federation(f"folder:{trained}/images", 1, run=run, data={"image_size": 24})
+    (doubt,) = doubts(with_model_file(parse_federation(values)))
+    assert doubt.startswith("data.image_size is 24, and was 16 in run noise-")

@@ -74,11 +74,13 @@ def printable(name: str) -> str:
 def alike(names: Iterable[str]) -> list[str]:
     """Return the names that differ from another one in writing alone, those of one kind joined.
 
-    Writing is capital letters, look, the signs between words, and noughts before a number or after its point.
+    Writing is capital letters, look, the signs between words and before numbers, quotes and points around all, and noughts
+    before a number or after its point.
     """
     kinds: dict[str, list[str]] = {}
     for name in names:
-        written = re.sub(r"[\s_-]+", " ", looks(name).casefold())
+        written = re.sub(r"[\s_-]+", " ", looks(name).casefold()).strip(" .,;:'\"`")
+        written = re.sub(r"(?<=[^\W\d]) (?=[0-9])", "", written)
         written = re.sub(r"(?<![0-9.])0+(?=[0-9])|(?<=[0-9])\.0+\Z", "", written)
         kinds.setdefault(written, []).append(repr(name))
     return [" and ".join(of_kind) for of_kind in kinds.values() if len(of_kind) > 1]

@@ -32,10 +32,12 @@ class Kind:
     Attributes:
         form: Form of its specification, for messages.
         open: Opens it, given the text after the kind and its colon, and the run's `test_every`.
+        places: Returns the files and folders that this text names.
     """
 
     form: str
     open: Callable[[str, int], Source]
+    places: Callable[[str], Iterable[Path]]
 
 
 def open_source(spec: str, test_every: int) -> Source:
@@ -48,12 +50,12 @@ def open_source(spec: str, test_every: int) -> Source:
     Raises:
         InvalidData: The specification is unknown, or its data set cannot be opened.
     """
-    head, _, rest = spec.partition(":")
-    name = head.partition("(")[0]
-    if name in KINDS and (name == head or name == LongTail.name):
+    name, text = _kind_and_text(spec)
+    _, _, rest = spec.partition(":")
+    if text is not None:
         if not rest:
             raise InvalidData(f"data {spec!r} names nothing after the colon; write {KINDS[name].form}")
-        return KINDS[name].open(spec[len(name) :].removeprefix(":"), test_every)
+        return KINDS[name].open(text, test_every)
     # "digit:mnist" has the form of a factory too, but a name so close to a kind's is a typing error.
     is_factory = FACTORY.match(spec) is not None
     nearest = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8 if is_factory else 0.6)
@@ -66,6 +68,24 @@ def open_source(spec: str, test_every: int) -> Source:
         meant = f"npz:{spec}"
     hint = f"did you mean {meant!r}?" if meant else f"write {FORMS}"
     raise InvalidData(f"unknown data {spec!r}; {hint}")
+
+
+def places_of(spec: str) -> set[Path]:
+    """Return the files and folders that a specification names, and those in it; code of one's own names none.
+
+    Raises:
+        InvalidData: It has no form of a specification.
+    """
+    name, text = _kind_and_text(spec)
+    return set() if text is None else set(KINDS[name].places(text))
+
+
+def _kind_and_text(spec: str) -> tuple[str, str | None]:
+    """Return the name before a specification's colon, and the text after it where a built-in kind has this name."""
+    head = spec.partition(":")[0]
+    name = head.partition("(")[0]
+    is_built_in = name in KINDS and (name == head or name == LongTail.name)
+    return name, spec[len(name) :].removeprefix(":") if is_built_in else None
 
 
 def unlabelled_images(spec: str) -> Samples | None:
@@ -84,6 +104,11 @@ def unlabelled_images(spec: str) -> Samples | None:
 def _folder(text: str, test_every: int) -> Source:
     path, options = split_options(text)
     return open_folder(_path(path), test_every, options=options)
+
+
+def _folder_places(text: str) -> list[Path]:
+    path, options = split_options(text)
+    return [_path(path)] if options.labels is None else [_path(path), _path(path) / options.labels]
 
 
 def _path(text: str) -> Path:
@@ -160,10 +185,14 @@ def by_stage(spec: str, num_stages: int) -> tuple[str, ...]:
 
 def _stages(text: str, test_every: int) -> Source:
     """Open the data sets of all stages as one."""
+    return union([open_source(spec, test_every) for spec in _listed(text)])
+
+
+def _listed(text: str) -> tuple[str, ...]:
     specs = split_stages_spec(f"{STAGES_KIND}:{text}")
     if specs is None:
         raise InvalidData(f"data '{STAGES_KIND}:{text}' is no list of 2 or more specifications, like {STAGES_FORM}")
-    return union([open_source(spec, test_every) for spec in specs])
+    return specs
 
 
 _opened: ContextVar[dict[tuple[str, int], Source] | None] = ContextVar("_opened", default=None)
@@ -187,8 +216,13 @@ def opened_once() -> Iterator[None]:
 
 
 def _long_tail(text: str, test_every: int) -> Source:
-    settings, _, data = text.partition(":") if text.startswith("(") else ("", "", text)
+    settings, data = _settings_and_data(text)
     return long_tailed(open_source(data, test_every), LongTail.name + settings)
+
+
+def _settings_and_data(text: str) -> tuple[str, str]:
+    settings, _, data = text.partition(":") if text.startswith("(") else ("", "", text)
+    return settings, data
 
 
 def _open_office10(domain: str, root: Path, test_every: int) -> Source:
@@ -198,23 +232,40 @@ def _open_office10(domain: str, root: Path, test_every: int) -> Source:
 STAGES_FORM = f'{STAGES_KIND}:["DATA", "DATA"]'
 _open_domainnet10 = partial(domainnet.open_domainnet, classes=domainnet.TEN_CLASSES)
 
+
+def _at(text: str) -> list[Path]:
+    return [_path(text)]
+
+
+def _of_domain(name: str, domains: Iterable[str], open_domain: Callable[[str, Path, int], Source]) -> tuple[str, Kind]:
+    return name, Kind(
+        f"{name}:DOMAIN:PATH",
+        partial(_in_domain, name, domains, open_domain),
+        lambda text: _at(text.partition(":")[2]),
+    )
+
+
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "digits": Kind("digits:DOMAIN", lambda text, _: open_digits(text)),
-        "folder": Kind(FORM, _folder),
-        "npz": Kind("npz:PATH", partial(_at_path, open_npz)),
-        **{name: Kind(f"{name}:PATH", partial(_at_path, partial(open_torchvision, name))) for name in SETS},
-        "digit5": Kind("digit5:DOMAIN:PATH", partial(_in_domain, "digit5", digit5.DOMAINS, digit5.open_digit5)),
-        "office10": Kind("office10:DOMAIN:PATH", partial(_in_domain, "office10", office10.DOMAINS, _open_office10)),
-        "domainnet": Kind(
-            "domainnet:DOMAIN:PATH", partial(_in_domain, "domainnet", domainnet.DOMAINS, domainnet.open_domainnet)
+        "digits": Kind("digits:DOMAIN", lambda text, _: open_digits(text), lambda _: ()),
+        "folder": Kind(FORM, _folder, _folder_places),
+        "npz": Kind("npz:PATH", partial(_at_path, open_npz), _at),
+        **{name: Kind(f"{name}:PATH", partial(_at_path, partial(open_torchvision, name)), _at) for name in SETS},
+        **dict(
+            [
+                _of_domain("digit5", digit5.DOMAINS, digit5.open_digit5),
+                _of_domain("office10", office10.DOMAINS, _open_office10),
+                _of_domain("domainnet", domainnet.DOMAINS, domainnet.open_domainnet),
+                _of_domain("domainnet10", domainnet.DOMAINS, _open_domainnet10),
+            ]
         ),
-        "domainnet10": Kind(
-            "domainnet10:DOMAIN:PATH", partial(_in_domain, "domainnet10", domainnet.DOMAINS, _open_domainnet10)
+        "part": Kind(PART, _part, lambda text: places_of(split_part(text).data)),
+        "long_tail": Kind(
+            "long_tail(imbalance=IF):DATA", _long_tail, lambda text: places_of(_settings_and_data(text)[1])
         ),
-        "part": Kind(PART, _part),
-        "long_tail": Kind("long_tail(imbalance=IF):DATA", _long_tail),
-        STAGES_KIND: Kind(STAGES_FORM, _stages),
+        STAGES_KIND: Kind(
+            STAGES_FORM, _stages, lambda text: (place for spec in _listed(text) for place in places_of(spec))
+        ),
     }
 )
 """Built-in kinds; README.md beside this file gives the layout of each on disk."""

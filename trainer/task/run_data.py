@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fedplcc.shared.config.initial_model import lineage
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.tables.stream import Place
+from fedplcc.shared.config.trained_input import names_classes
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import ClientProblem
@@ -41,11 +42,13 @@ class Beginning:
 
     Attributes:
         runs: The runs that trained it, the last first; None where nobody says.
+        order: What is to be said of the order of its classes.
         rule: See `RunRecord`.
         withholds: Whether nothing that is made of training images leaves but releases with noise, no word of copies either.
     """
 
     runs: tuple[str, ...] | None = ()
+    order: str = ""
     rule: Mapping[str, str] = field(default_factory=dict)
     withholds: bool = False
 
@@ -70,6 +73,9 @@ def beginning_of(config: RunConfig, site: ClientSite) -> Beginning:
     of_weights = site.consent.weights.runs_of(config.model.weights_sha256)
     return Beginning(
         runs=lineage(runs or (), of_weights) if runs is not None or of_weights else None,
+        order=""
+        if names_classes(run.model_dump(mode="json"))
+        else ", and its outputs are taken in the order of data.classes",
         rule={key: "not set" if value is None else str(value) for key, value in rule.items()},
         withholds=config.withholds,
     )
@@ -165,7 +171,8 @@ class RunData:
         if beginning.runs is None:
             self._warn(
                 run_id,
-                "nobody says which runs trained the first model of this run: it may be tested on images that it has seen",
+                "nobody says which runs trained the first model of this run: it may be tested on images that it has seen"
+                + beginning.order,
                 "name them in run.initial_runs, or write [] if none of the client's images were trained on",
                 on_problem,
             )

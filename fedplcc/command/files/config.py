@@ -105,8 +105,7 @@ def kind_of(document: Mapping[str, Any]) -> str:
 def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_json: bool) -> list[str]:
     """Check a run's configuration and print it; returns its problems."""
     from fedplcc.runs.configuration_check import judge
-    from fedplcc.runs.initial_model import anchored
-    from fedplcc.shared.config.doubts import doubts
+    from fedplcc.runs.initial_model import anchored, doubts
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
@@ -121,7 +120,7 @@ def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_jso
         print(canonical_json(_answer(verdict.federation, problems, read)))
     elif verdict.federation is not None:
         _show(console_for(json=False), file, verdict.federation, document, read)
-        for doubt in doubts(verdict.federation.config):
+        for doubt in doubts(verdict.federation):
             say(doubt)
     return problems
 

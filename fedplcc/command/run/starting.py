@@ -56,7 +56,7 @@ def start(
     import time
 
     from fedplcc.runs.configuration import Overrides, chosen_file, read_federation
-    from fedplcc.shared.config.doubts import doubts
+    from fedplcc.runs.initial_model import doubts
     from fedplcc.shared.process import traces
     from fedplcc.terminal.progress import console_for, shown_transfers
 
@@ -64,7 +64,7 @@ def start(
     document = json.loads(federation.config.canonical_json)
     key, file = key_of(request_id), federation.initial_model_file
 
-    async def begin(there: AsyncGateway) -> tuple[Run, str]:
+    async def begin(there: AsyncGateway) -> tuple[Run, tuple[str, ...]]:
         if file is not None:
             size_bytes = file.stat().st_size
             with shown_transfers(console_for(json=as_json), "sending") as on_bytes:
@@ -72,14 +72,34 @@ def start(
         begin = time.perf_counter()
         run = await there.create_run(document, request_id=key)
         traces.record(traces.ended("fedplcc run start", time.perf_counter() - begin), run.run_id, 0)
-        return run, "" if as_json else await _about_clients(there, run)
+        if as_json:
+            return run, ()
+        return run, (await _about_clients(there, run), *await _about_first_model(there, run, file))
 
     traces.set_up("command")
-    run, note = ask_gateway(way, begin)
+    run, notes = ask_gateway(way, begin)
     print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
-    for sentence in filter(None, (note, *doubts(federation.config))):
+    for sentence in filter(None, dict.fromkeys((*notes, *doubts(federation)))):
         say(sentence)
     return ExitCode.OK
+
+
+async def _about_first_model(there: AsyncGateway, run: Run, file: Path | None) -> Sequence[str]:
+    """Sentences on the model that a run begins with, where that is no file here."""
+    from fedplcc.shared.config.run import parse_run_config
+    from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, other_size
+    from fedplcc.shared.errors import FedplccError
+
+    begins = run.config["run"]
+    if file is not None or begins.get("initial_model") is None:
+        return ()
+    if not names_classes(begins):
+        return (UNNAMED_CLASSES,)
+    try:
+        earlier = await there.get_run((begins.get("initial_runs") or [""])[0])
+        return (other_size(earlier.run_id, earlier.config, parse_run_config(run.config)),)
+    except FedplccError:
+        return ()  # of another aggregator, or deleted
 
 
 async def _about_clients(there: AsyncGateway, run: Run) -> str:

@@ -85,7 +85,7 @@ def compare(
     from fedplcc.comparison.sweep.point_check import require_points
     from fedplcc.comparison.sweep.search import search
     from fedplcc.runs.atomic_file import make_folder
-    from fedplcc.shared.config.doubts import doubts
+    from fedplcc.runs.initial_model import doubts
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
@@ -98,7 +98,7 @@ def compare(
     # Mistakes come before any folder.
     cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
     require_points(comparison, config)
-    for doubt in sorted({each for cell in cells for each in doubts(cell.federation.config)}):
+    for doubt in sorted({doubt for cell in cells for doubt in doubts(cell.federation)}):
         say(doubt)
     if dry_run:
         return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)

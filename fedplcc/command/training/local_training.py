@@ -71,7 +71,7 @@ def chosen_federation(
 ) -> FederationFile:
     """The configuration of a file, or of one of the demos, with the options in it."""
     from fedplcc.runs.configuration import Overrides, demo_file, read_federation, stream_demo_file
-    from fedplcc.shared.config.doubts import doubts
+    from fedplcc.runs.initial_model import doubts
 
     overrides = Overrides(
         method=method,
@@ -81,7 +81,7 @@ def chosen_federation(
         assignments=assignments or (),
     )
     federation = read_federation(config or (stream_demo_file() if has_stages else demo_file()), overrides)
-    for doubt in doubts(federation.config):
+    for doubt in doubts(federation):
         say(doubt)
     return federation
 
@@ -99,9 +99,10 @@ def train_in_folder(
     """Choose the folder, train unless its results are there already, and print them; returns the exit code."""
     from fedplcc.aggregator.ledger import event_log
     from fedplcc.runs.artifacts import read_record
+    from fedplcc.runs.changed_files import changed_since
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
-    from fedplcc.runs.run_folder import changed_since, claimed_folder
+    from fedplcc.runs.run_folder import claimed_folder
     from fedplcc.shared.process.log import set_up
     from fedplcc.terminal.progress import RunProgress, console_for
 

@@ -21,6 +21,7 @@ from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 from fedplcc.trainer.data.images.colours import PROFILE, in_srgb, of_gamma, say, stated_gamma, with_gamma
 from fedplcc.trainer.data.images.dicom import check_frame, read_dicom
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, IMAGE_ENDINGS, NUM_BYTES, begins_as_dicom
+from fedplcc.trainer.data.images.jpeg import PixelData
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, scale
 
 WHITE = (255, 255, 255, 255)
@@ -122,7 +123,15 @@ def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | N
         )
     if image.format == "PNG" and isinstance(clear, int) and (few := re.search("L;([24])", tiles)):
         image.info["transparency"] = clear * (255 // (2 ** int(few[1]) - 1))  # Pillow scales the pixels alone
+    data = PixelData(image, file.fileno()) if kind == "JPEG" else None
     pixels = picture(image, window)
+    if data is not None and data.has_lost_a_part:
+        raise Unreadable("a part in its middle is lost: zeros stand for it")
+    if data is not None and data.misfits:
+        say("its pixel data do not fit its size: a part of the picture may be damaged")
+        file.seek(0)
+        with Image.open(file) as whole:
+            pixels = picture(whole, window)
     if is_halved and not _numeric(image):
         _check_halved(image, window)
     if kind in _RAW and pixels.any() and _ends_black(file.fileno()):

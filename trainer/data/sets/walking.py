@@ -18,6 +18,8 @@ from typing import TypeVar
 from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS, NUM_BYTES, OTHER_ENDINGS, begins_as_image
 from fedplcc.trainer.data.names import listed, printable
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")
+"""Endings of what a class may lie in that nobody has unpacked."""
 MOST_REMARKS = 8
 """Most kinds of files that are left out of which each has a sentence."""
 
@@ -89,6 +91,7 @@ class Walk:
     Attributes:
         left_out: Number of files that are left out, by what they are.
         hidden: Images, and folders that hold some, whose names begin with a dot.
+        packed: Archives beside the class folders.
     """
 
     def __init__(self, root: Path, *, is_class: bool = False) -> None:
@@ -103,6 +106,7 @@ class Walk:
         self._seen = {_identity(os.stat(place)) for place in (around if is_class else (root, *around))}
         self.left_out: Counter[str] = Counter()
         self.hidden: list[str] = []
+        self.packed: list[str] = []
 
     def files(self, folders: Mapping[Key, Iterable[str]]) -> dict[Key, list[str]]:
         """Return the images of each class, as paths below the root, sorted.
@@ -112,7 +116,10 @@ class Walk:
         """
         for around in {os.path.dirname(place) for places in folders.values() for place in places}:
             with os.scandir(self._root / around) as entries:
-                self.hidden += [os.path.join(around, entry.name) for entry in entries if _is_hidden(entry)]
+                for entry in entries:
+                    self.hidden += [os.path.join(around, entry.name)] if _is_hidden(entry) else []
+                    is_packed = entry.name[0] != "." and entry.name.lower().endswith(ARCHIVES)
+                    self.packed += [os.path.join(around, entry.name)] if is_packed and not entry.is_dir() else []
         found: dict[Key, list[str]] = {name: [] for name in folders}
         links: list[tuple[Key, str]] = []
         for name, places in folders.items():
@@ -172,6 +179,9 @@ class Walk:
         said = [f"{count} {what}: left out, no images" for what, count in sorted(named)]
         if others:
             said.append(f"{sum(count for _, count in others)} of {len(others)} more kinds: left out, no images")
+        if self.packed:
+            packed = listed(sorted(map(printable, self.packed)))
+            said.append(f"archives beside the class folders are not unpacked, and no classes: {packed}")
         if self.hidden:
             said.append(
                 f"names that begin with a dot are left out, images too: {listed(sorted(map(printable, self.hidden)))}"

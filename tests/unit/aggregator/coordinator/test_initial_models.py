@@ -195,27 +195,28 @@ def test_what_is_not_there_is_refused_with_a_sentence_and_creates_nothing(federa
     refuse(federation, "file:model.safetensors", errors.InvalidConfig, "no files of yours", "fedplcc run start")
 
 
-def test_a_run_of_another_model_is_refused_by_both(federation: LocalFederation) -> None:
-    others = [
-        a_document(clients=("ann", "bob"), model={"name": "cnn4"}),
-        a_document(clients=("ann", "bob"), model={"stem": "cifar3x3"}),
-        a_document(clients=("ann", "bob"), model={"norm": "group"}),
-    ]
-    says = ["trains a cnn4,", "with stem cifar3x3,", "with stem imagenet5x5 and norm group,"]
-    for number, (other, words) in enumerate(zip(others, says, strict=True)):
-        source = federation.coordinator.create_run(f"source {number}", other)
-        ann = federation.clients["ann"]
-        federation.perform(ann, federation.task(ann))
-        federation.coordinator.steer(source.run_id, StopRun())
-        for client in federation.clients.values():
-            federation.idle(client)
-        refuse(
-            federation,
-            f"run:{source.run_id}@0",
-            errors.InvalidConfig,
-            words,
-            "this one a resnet10 with stem imagenet5x5",
-        )
+@pytest.mark.parametrize(
+    ("theirs", "ours", "said"),
+    [
+        ({"model": {"name": "cnn4"}}, {}, 'model.name is "resnet10", and was "cnn4" in run '),
+        ({"model": {"stem": "cifar3x3"}}, {}, 'model.stem is "imagenet5x5", and was "cifar3x3" in run '),
+        ({"model": {"norm": "group"}}, {}, 'model.norm is "batch", and was "group" in run '),
+        ({}, {"data": {"mean": [0.5, 0.5, 0.4]}}, "data.mean is [0.5, 0.5, 0.4], and was [0.5, 0.5, 0.5] in run "),
+        ({"data": {"std": [0.2] * 3}}, {}, "data.std is [0.5, 0.5, 0.5], and was [0.2, 0.2, 0.2] in run "),
+        ({"data": {"window": [0, 4095]}}, {}, "data.window is not set, and was [0.0, 4095.0] in run "),
+        ({}, {"run": {"initial_classes": ["b", "a", "c"]}}, " has other classes, and "),
+    ],
+)
+@pytest.mark.parametrize("by_content", [False, True])
+def test_a_run_that_would_take_a_model_for_another_is_refused(
+    federation: LocalFederation, theirs: dict[str, Any], ours: dict[str, Any], said: str, by_content: bool
+) -> None:
+    source = federation.create(**theirs, run={"rounds": 1})
+    federation.run_to_end(source.run_id)
+    name = hold(federation, model_of(federation, source, 1)) if by_content else f"run:{source.run_id}@1"
+    with pytest.raises(errors.InvalidConfig) as refused:
+        federation.create(**{**ours, "run": {"initial_model": name, **ours.get("run", {})}})
+    assert said in refused.value.detail
 
 
 def a_file(**arrays: Any) -> bytes:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,16 +195,33 @@ def test_what_is_wrong_with_a_folder_is_one_sentence_that_names_the_file(ended_r
     assert str(ended_run) in found
 
 
-def test_a_configuration_file_that_is_not_the_runs_is_refused(ended_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"classes": ["wide", "thin", "plain"]}, "data.classes are thin, wide, plain in run "),
+        ({"mean": [0.2, 0.5, 0.5]}, "data.mean is [0.2, 0.5, 0.5], and was [0.5, 0.5, 0.5] in run "),
+        ({"image_size": 16}, "data.image_size is 16, and was 32 in run "),
+    ],
+)
+def test_a_configuration_file_that_is_not_the_runs_is_refused(
+    ended_run: Path, tmp_path: Path, data: dict[str, Any], said: str
+) -> None:
+    assert said in problem(ended_run, InvalidConfig, config_file=config_file(tmp_path, data=data))
+
+
+def test_a_configuration_file_that_does_not_fit_the_model_is_refused(ended_run: Path, tmp_path: Path) -> None:
+    assert "cannot read" in problem(ended_run, InvalidConfig, config_file=tmp_path / "none.toml")
+    for name in ("run.json", "federation.json"):
+        (ended_run / name).unlink()
     other = config_file(tmp_path, data={"classes": ["thin", "wide"]})
     assert "tensor 'classifier.weight' is float32[3, 128], but the model has float32[2, 128]" in problem(
         ended_run, config_file=other
     )
-    assert "cannot read" in problem(ended_run, InvalidConfig, config_file=tmp_path / "none.toml")
 
 
 OWN_MODEL = """
 from pathlib import Path
+from typing import Any
 from fedplcc.trainer.models.cnn import CNN
 
 Path("imported").touch()

@@ -213,6 +213,7 @@ def of_names(classes: list[str] | None, numbers: dict[str, int] | None = None, *
         ({"train": of_names(None), "classes": "cat"}, "classes= is a list of names, each once, not 'cat'"),
         ({"train": of_names(None), "classes": {"cat": 1, "dog": 0}}, "classes= is a list of names"),
         ({"train": of_names(None), "classes": {"cat", "dog"}}, "classes= is a list of names"),
+        ({"train": of_names(NAMES, {"dog": 0})}, "its class_to_idx counts dog;"),
         ({"train": of_names(None, {0: "cat"})}, "its class_to_idx does not count"),  # type: ignore[dict-item]
         ({"train": (np.zeros((1, 4, 4, 3), np.uint8), ["\u00b2"])}, "'\u00b2' is none of them"),
         ({"train": "folder:x"}, "give a folder or a specification as data="),

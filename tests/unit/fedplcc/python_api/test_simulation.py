@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.python_api.federation import federation_of
-from fedplcc.runs.run_folder import changed_since
+from fedplcc.runs.changed_files import changed_since
 from fedplcc.shared.config.recipes import recipe
 from fedplcc.shared.config.run import load_federation
 from fedplcc.shared.errors import InvalidConfig, InvalidData
@@ -246,8 +246,23 @@ def test_a_run_that_is_there_is_returned_at_once_and_its_rounds_are_repeated(dat
     assert (len(result.rounds), hashed(reference)) == (3, before)
 
 
-def test_a_run_that_is_there_is_said_to_be_of_other_files_than_there_are_now(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{0}",
+        "part:0/2:domain(stages=2):{0}",
+        "long_tail(imbalance=0.5):part:0/2:sharding(shards=1):{0}",
+        'stages:["digits:mnist", "{0}"]',
+    ],
+)
+def test_a_run_that_is_there_is_said_to_be_of_other_files_than_there_are_now(
+    form: str, data: Path, tmp_path: Path
+) -> None:
     federation = load_federation(data / "run.toml")
+    (name, client), *_ = federation.clients.items()
+    (tmp_path / "linked").symlink_to(client.data.removeprefix("npz:"))
+    spec = form.format(f"npz:{tmp_path}/linked")
+    federation = federation.model_copy(update={"clients": {name: client.model_copy(update={"data": spec})}})
     (tmp_path / "run.json").touch()
     assert changed_since(federation, tmp_path) is None
     os.utime(tmp_path / "run.json", (0, 0))

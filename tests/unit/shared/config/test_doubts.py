@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.shared.config.doubts import doubts
+from fedplcc.shared.config.doubts import doubts_about
 from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, with_recipe
 from fedplcc.shared.config.run import parse_federation
 
@@ -16,12 +16,12 @@ MINE = {"run": {"clients": ["a", "b"]}, "data": {"classes": ["x", "y"]}}
 @pytest.mark.parametrize(("name", "method"), [(PHOTOS, "fedavg"), (PHOTOS_BY_STEPS, "classsums")])
 def test_a_method_with_rounds_and_head_for_another_one_is_said(name: str, method: str) -> None:
     document = with_recipe(MINE, name)
-    assert doubts(parse_federation(document).config) == []
+    assert doubts_about(parse_federation(document).config) == []
     run = {**document["run"], "method": method}
     changed = {**document, "run": run, "method": {}}
-    (said,) = doubts(parse_federation(changed).config)
+    (said,) = doubts_about(parse_federation(changed).config)
     assert f"{method} has the rounds and the head of the recipe {name}" in said
-    assert doubts(parse_federation({**changed, "run": {**run, "rounds": 20}}).config) == []
+    assert doubts_about(parse_federation({**changed, "run": {**run, "rounds": 20}}).config) == []
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ def test_a_rule_against_liars_by_whose_counts_clients_weigh_is_said(
 ) -> None:
     document = {**with_recipe(MINE, "small-images"), "aggregation": aggregation}
     document["method"] = {**document["method"], "averaging": averaging}
-    said = doubts(parse_federation(document).config)
+    said = doubts_about(parse_federation(document).config)
     assert ["aggregation.max_weight_share" in each for each in said] == [True] * is_said

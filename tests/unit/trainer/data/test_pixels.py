@@ -333,6 +333,26 @@ def test_a_jpeg_of_which_a_copy_broke_off_is_refused(tmp_path: Path) -> None:
     assert np.array_equal(read_pixels(tmp_path / "padded.jpg"), read_pixels(whole))
 
 
+@pytest.mark.parametrize("settings", [{}, {"optimize": True}, {"restart_marker_blocks": 3}, {"subsampling": 0}])
+def test_a_jpeg_of_which_a_part_is_lost_is_refused_and_a_changed_one_said(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    path, size = tmp_path / "x.jpg", 256
+    Image.fromarray(np.zeros((1024, 1024, 3), np.uint8)).save(path, **settings)  # its codes may be zeros
+    assert np.unique(read_pixels(path)).tolist() == [0]
+    Image.fromarray(RNG.integers(0, 256, (size, size, 3), np.uint8)).save(path, **settings)
+    content, pixels = path.read_bytes(), read_pixels(path)
+    with path.open("rb") as file, Image.open(file) as image:
+        assert np.array_equal(pixels, np.asarray(image))
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes(512) + content[middle + 512 :])
+    assert why_unreadable(path) == "a part in its middle is lost: zeros stand for it"
+    path.write_bytes(content[:middle] + content[middle + 9000 :])
+    with remarks_on_pictures() as said, path.open("rb") as file, Image.open(file) as image:
+        assert np.array_equal(read_pixels(path), np.asarray(image))
+    assert list(said) == ["its pixel data do not fit its size: a part of the picture may be damaged"]
+
+
 @pytest.mark.parametrize("kind", ["bmp", "dds", "pcx", "ppm", "sgi", "tga", "tif"])
 def test_a_file_whose_second_half_is_zeros_is_said(kind: str, tmp_path: Path) -> None:
     Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / f"x.{kind}")

@@ -1,0 +1,92 @@
+"""What a first model was trained to see: keys that decide which numbers a pixel becomes, as its run had them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.tables.model import TIMM, UNSET_IN_0_2, TimmOptions
+from fedplcc.shared.config.tables.run_tables import DataSection
+
+UNNAMED_CLASSES = (
+    "nobody names the classes of the model that the run begins with: its outputs are taken in the order of data.classes; "
+    "keep run.json beside the file, or write the model's classes in run.initial_classes"
+)
+
+
+class Difference(NamedTuple):
+    """A key that a run has otherwise than the run that trained its first model."""
+
+    key: str
+    was: Any
+    now: Any
+
+    def sentence(self, run_id: str) -> str:
+        """Return what differs."""
+        return f"{self.key} is {_said(self.now)}, and was {_said(self.was)} in run {run_id}, which trained the initial model"
+
+
+def other_input(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tuple[str, str] | None:
+    """Return the key by which a run would show its first model other numbers than it has learnt from, and why; else None.
+
+    Args:
+        run_id: The run that trained it.
+        theirs: That run's configuration.
+        config: That of the run that begins with the model.
+    """
+    found = next(_differences(theirs, config), None)
+    if found is None:
+        return None
+    advice = "use the same [model]" if found.key.startswith("model.") else f"write {_said(found.was)}"
+    return found.key, f"{found.sentence(run_id)}, and has learnt from such numbers; {advice}"
+
+
+def other_size(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> str:
+    """Return a sentence on pictures that a first model has seen in another way, which may be meant; else nothing."""
+    said = [
+        Difference(f"data.{key}", was, now).sentence(run_id)
+        for key, was, now in _data(theirs, config, ("image_size", "window"))
+        if key == "image_size" or was is None
+    ]
+    return "; ".join(said)
+
+
+def names_classes(run: Mapping[str, Any]) -> bool:
+    """Whether somebody knows the order of a first model's outputs, by the run's `[run]` as it was created."""
+    known = run.get("initial_runs") or run.get("initial_classes")
+    return run.get("initial_model") is None or bool(known)
+
+
+def _differences(theirs: Mapping[str, Any], config: RunConfig) -> Iterator[Difference]:
+    model, own = theirs.get("model", {}), config.model
+    for key in ("name", "stem", "norm"):
+        was = model.get(key, "batch" if key == "norm" else None)
+        if was != getattr(own, key):
+            yield Difference(f"model.{key}", was, getattr(own, key))
+    options = {key: value for key, value in model.get("options", {}).items() if (key, value) not in UNSET_IN_0_2}
+    defaults = TimmOptions.model_validate({}).model_dump() if TIMM.fullmatch(own.name) else {}
+    for key in sorted({**options, **own.options}):
+        was, now = options.get(key, defaults.get(key)), own.options.get(key)
+        if was != now:
+            yield Difference(f"model.options.{key}", was, now)
+    is_part = "all" not in (theirs.get("training", {}).get("train", "all"), config.training.train)
+    if is_part and (was := model.get("weights_sha256")) != own.weights_sha256:
+        yield Difference("model.weights_sha256", was, own.weights_sha256)
+    for key, was, now in _data(theirs, config, ("mean", "std", "window")):
+        if was is not None:
+            yield Difference(f"data.{key}", was, now)
+
+
+def _data(theirs: Mapping[str, Any], config: RunConfig, keys: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
+    """The keys of `[data]` that differ, with both values."""
+    was, now = theirs.get("data", {}), config.data.model_dump(mode="json")
+    for key in keys:
+        before = was.get(key, DataSection.model_fields[key].get_default())
+        before = list(before) if isinstance(before, tuple) else before
+        if before != now[key]:
+            yield key, before, now[key]
+
+
+def _said(value: Any) -> str:
+    return "not set" if value is None else repr(value).replace("'", '"')
