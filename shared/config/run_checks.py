@@ -299,7 +299,7 @@ def _counted(number: int, one: str, more: str) -> str:
 
 
 def _joining_that_can_be_said(config: RunTables) -> None:
-    """What joining is worth: of a head that is trained from the run's first model, and chosen by images set aside."""
+    """What joining is worth: of a model that is trained from the run's first one, and chosen by images set aside."""
     if not config.evaluation.joining:
         return
     found, key = config.algorithm.evaluated_models(config.method), "evaluation.joining"
@@ -309,21 +309,19 @@ def _joining_that_can_be_said(config: RunTables) -> None:
         raise InvalidKey(
             key, f"{key} compares the global model, and here clients have models of their own; leave it out"
         )
-    if config.training.train != "head":
-        raise InvalidKey(
-            key,
-            f'{key} trains every client\'s head again on its images alone, and training.train = "{config.training.train}" '
-            'trains more than a head; set training.train = "head" or leave it out',
-        )
     if config.data.validation_every is None:
         raise InvalidKey(
-            key, f"{key} weighs a client's two heads by validation images; set data.validation_every, for example to 5"
+            key, f"{key} weighs a client's two models by validation images; set data.validation_every, for example to 5"
         )
     if config.run.initial_model is not None or config.stream.rounds is not None:
         raise InvalidKey(
             key,
             f"{key} begins with the model that seed and specification make, with all images in every round; leave out "
             "run.initial_model and [stream], or this key",
+        )
+    if config.run.patience is not None:
+        raise InvalidKey(
+            key, f"{key} is of the run's last round, and run.patience may end a run before it; leave one of the two out"
         )
 
 

@@ -82,6 +82,8 @@ def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
 ) -> None:
     (weights / "features.sqlite").unlink(missing_ok=True)
     values = a_document(data, weights, method, train)
+    if method == "fedavg":
+        values |= {"data": {**values["data"], "validation_every": 3}, "evaluation": {"joining": True}}
     simulated(values, tmp_path / "first")
     assert (weights / "features.sqlite").exists()
     simulated(values, tmp_path / "known")
@@ -94,10 +96,11 @@ def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
     assert bool(whole & names) == (train != "head")
 
 
-def test_a_trained_head_says_what_joining_is_worth_and_is_the_same_bytes(
-    data: Path, weights: Path, tmp_path: Path
+@pytest.mark.parametrize("train", ["head", "norm", "last:1", "all"])
+def test_what_is_trained_says_what_joining_is_worth_and_is_the_same_bytes(
+    train: str, data: Path, weights: Path, tmp_path: Path
 ) -> None:
-    values = a_document(data, weights, "fedavg")
+    values = a_document(data, weights, "fedavg", train)
     values["data"] = {**values["data"], "validation_every": 3}
     simulated(values, tmp_path / "plain")
     last = simulated({**values, "evaluation": {"joining": True}}, tmp_path / "joining")

@@ -1,6 +1,6 @@
-"""What joining is worth where a head is trained: one of a client's images alone, and the mean of both's probabilities.
+"""What joining is worth where a model is trained: one of some images alone, and the mean of two models' probabilities.
 
-docs/algorithms.md, rule 1.15. The head alone is trained from the run's first model for as many rounds as the run has, by
+docs/algorithms.md, rule 1.20. The model alone is trained from the run's first model for as many rounds as the run has, by
 cross-entropy with the run's `[training]`; so it is a function of configuration and data, and nothing is kept for it.
 
 Shape legend: N images, B batch, M classes, S image size.
@@ -10,34 +10,78 @@ from __future__ import annotations
 
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.starts import has_average
 from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
+from fedplcc.shared.methods.arrays import ModelArrays
 from fedplcc.shared.methods.heads.own_share import SHARES, best_share
 from fedplcc.trainer.cancellation import ShouldStop
+from fedplcc.trainer.learning.augmenting.augmentation import of_packages
 from fedplcc.trainer.learning.device_images import DeviceImages
-from fedplcc.trainer.learning.evaluation import logits_of
+from fedplcc.trainer.learning.evaluation import OnShare, logits_of
 from fedplcc.trainer.learning.training import RoundInputs, TrainingObserver, local_train
-from fedplcc.trainer.models import FeatureModel
+from fedplcc.trainer.models import FeatureModel, load_arrays, state_arrays
 
 
 def train_alone(
-    model: nn.Module, data: DeviceImages, config: RunConfig, client_id: str, *, should_stop: ShouldStop
+    model: nn.Module,
+    data: DeviceImages,
+    config: RunConfig,
+    client_id: str,
+    *,
+    should_stop: ShouldStop,
+    on_share: OnShare = lambda done: None,
 ) -> None:
-    """Train a run's first model in place on one client's images, for all its rounds.
+    """Train a run's first model in place on some images alone, for all the run's rounds.
+
+    Where the run's result is an average over rounds, so is this model.
+
+    Args:
+        model: The run's first model, on the device of `data`.
+        data: The images.
+        config: The run.
+        client_id: Whose they are; the order of images follows from it.
+        should_stop: Asked before every mini-batch.
+        on_share: Told of the fraction that is done.
 
     Raises:
         Cancelled, TrainingDiverged: As `local_train`.
     """
+    rounds, decay = config.run.rounds, config.method.average_decay if has_average(config) else 0.0
     run = config.run.model_copy(update={"method": fedavg.METHOD.name})
     config = config.model_copy(update={"run": run, "method": fedavg.METHOD.config()})
-    observer = TrainingObserver(should_stop=should_stop)
-    for number in range(1, config.run.rounds + 1):
-        inputs = RoundInputs(config=config, method=fedavg.METHOD, round=number, client_id=client_id)
-        local_train(model, data, inputs, observer)
+    augmentations = of_packages(config.training)
+    average: ModelArrays = {}
+    for number in range(1, rounds + 1):
+
+        def on_progress(step: int, steps: int, done: int = number - 1) -> None:
+            on_share((done + step / steps) / rounds)
+
+        inputs = RoundInputs(
+            config=config, method=fedavg.METHOD, round=number, client_id=client_id, augmentations=augmentations
+        )
+        local_train(model, data, inputs, TrainingObserver(should_stop=should_stop, on_progress=on_progress))
+        if decay:
+            average = _averaged(average, state_arrays(model), decay)
+    if average:
+        load_arrays(model, average)
+
+
+def _averaged(average: ModelArrays, newest: ModelArrays, decay: float) -> ModelArrays:
+    """Return the average over rounds with one more (docs/algorithms.md, rule 1.18); of whole numbers the greater ones."""
+    if not average:
+        return newest
+    return {
+        name: (decay * average[name].astype(np.float64) + (1 - decay) * array.astype(np.float64)).astype(array.dtype)
+        if np.issubdtype(array.dtype, np.floating)
+        else np.maximum(average[name], array)
+        for name, array in newest.items()
+    }
 
 
 class MixedModel(nn.Module):

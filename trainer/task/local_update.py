@@ -8,7 +8,6 @@ from typing import cast
 
 from torch import nn
 
-from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods.arrays import ClientState
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import (
@@ -23,8 +22,7 @@ from fedplcc.shared.types import (
     PrototypeSet,
     Update,
 )
-from fedplcc.trainer.factories import import_factory
-from fedplcc.trainer.learning.augmenting.augmentation import ImageChange
+from fedplcc.trainer.learning.augmenting.augmentation import of_packages
 from fedplcc.trainer.learning.site_statistics import check_layers
 from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
@@ -129,7 +127,7 @@ def _begun(job: Job, inputs: TaskInputs, client_state: ClientState | None) -> Wo
             arrays=received_arrays(job, dim),
             received=None if own is None else first,
             keeps_seen=uses_seen_features(config),
-            augmentations=_augmentations(job),
+            augmentations=of_packages(config.training),
         ),
         public=inputs.public_images(config),
         int_lists={
@@ -176,11 +174,6 @@ def _finished(work: Work, identity: str, inputs: TaskInputs, kept: ClientState |
         update = without_counts(update)
     keeps_state = job.config.keeps_client_state
     return Finished.of(job, identity, update, {**blobs, **beside}, keeps_state=keeps_state, state=state)
-
-
-def _augmentations(job: Job) -> list[ImageChange]:
-    """Return the run's augmentations that are code of other packages; `TaskInputs.config` has asked for consent."""
-    return [import_factory(name, InvalidConfig)() for name in job.config.training.augmentation_code]
 
 
 def _observer(job: Job) -> TrainingObserver:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedplcc.shared.methods.arrays import ClientState, ModelArrays
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Scores
+from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.scoring.scores import score_is_balanced
 from fedplcc.shared.types import (
     ALONE_MODEL,
@@ -23,6 +24,7 @@ from fedplcc.shared.types import (
     TEST_SET,
     VALIDATION_SET,
     ClientActivity,
+    ClientProblem,
     Evaluation,
     EvaluationCounts,
     attacked_set,
@@ -33,15 +35,20 @@ from fedplcc.trainer.cancellation import check
 from fedplcc.trainer.learning.alone import mixed_model, train_alone
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.learning.evaluation import Score, counted, evaluate, predicted_classes
 from fedplcc.trainer.learning.losses import prototype_constants
 from fedplcc.trainer.learning.ops import TorchOps
 from fedplcc.trainer.learning.site_statistics import check_layers, take_site_statistics
-from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.inputs import TaskInputs, model_with
 from fedplcc.trainer.task.job import Job
 from fedplcc.trainer.task.received import received_prototypes
 from fedplcc.trainer.task.withholding import told_counts
+
+_SHARE_BESIDE = 0.05
+"""Share of an evaluation that passes over images are, before and after the training of a model alone."""
+
+log = get_logger("fedplcc.trainer.task.round_evaluation")
 
 
 def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> Evaluation:
@@ -66,13 +73,15 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
         Cancelled: `job.should_stop()` held.
         FedplccError: A model cannot be made or fetched, or `client_state` failed.
     """
-    models = _models(job, inputs, client_state)
+    joins, models = _joins(job), _models(job, inputs, client_state)
+    share = _SHARE_BESIDE if joins else 1.0
     counts = [
         each
         for number, (name, arrays) in enumerate(models.items())
-        for each in _counted(job, name, arrays, begin=number / len(models), share=1 / len(models))
+        for each in _counted(job, name, arrays, begin=share * number / len(models), share=share / len(models))
     ]
-    counts += _joined_counts(job, models.get(GLOBAL_MODEL))
+    if joins:
+        counts += _joined_counts(job, models[GLOBAL_MODEL])
     thresholds, least = job.site.policy.thresholds, job.site.withhold_below
     counts = [told_counts(each, thresholds, least) for each in counts]
     return Evaluation(
@@ -80,18 +89,48 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
     )
 
 
-def _joined_counts(job: Job, received: ModelArrays | None) -> list[EvaluationCounts]:
-    """Return what `evaluation.joining` has a client report in the run's last round: a head of its images alone, and the mix.
+def _joins(job: Job) -> bool:
+    """Whether the client reports what `evaluation.joining` asks for: in the run's last round.
 
-    Nothing without training images, or validation images that weigh the two.
+    Not without training images, or validation images that weigh the two models.
     """
     config, loaded = job.config, job.loaded
-    is_last = config.evaluation.joining and job.task.round == config.run.rounds
-    if not is_last or received is None or not len(loaded.train) or not len(loaded.validation):
+    is_last = bool(config.evaluation.joining) and job.task.round == config.run.rounds
+    return is_last and len(loaded.train) > 0 and len(loaded.validation) > 0
+
+
+def _joined_counts(job: Job, received: ModelArrays) -> list[EvaluationCounts]:
+    """Return the counts of a model of the client's images alone, and of the mix of that and the global one.
+
+    None where the training alone diverged: then the log and the client's problem say it.
+    """
+    config, loaded = job.config, job.loaded
+
+    def on_share(done: float) -> None:
+        job.on_activity(ClientActivity.EVALUATING, _SHARE_BESIDE + (1 - 2 * _SHARE_BESIDE) * done)
+
+    alone = job.site.new_model(config, with_weights=True).to(job.site.device)
+    try:
+        with job.timed("alone_seconds"):
+            train_alone(
+                alone,
+                loaded.train,
+                config,
+                job.site.client_id,
+                should_stop=job.should_stop,
+                on_share=on_share,
+            )
+    except TrainingDiverged as error:
+        log.warning("alone_diverged", client_id=job.site.client_id, round=job.task.round, detail=error.detail)
+        job.on_problem(
+            ClientProblem(
+                reason=error.reason,
+                detail="the model of this client's images alone diverged, so that nobody says what joining is worth to it",
+                hint="the run is whole all the same; set training.clip_norm, or a lower training.learning_rate, in another",
+            )
+        )
         return []
-    whole, alone = (model_with(job, arrays) for arrays in (received, _first_arrays(job)))
-    with job.timed("alone_seconds"):
-        train_alone(alone, loaded.train, config, job.site.client_id, should_stop=job.should_stop)
+    whole = model_with(job, received)
     is_balanced = score_is_balanced(config.evaluation.score, loaded.class_counts)
     mix = mixed_model(whole, alone, loaded.validation, config, is_balanced=is_balanced, should_stop=job.should_stop)
     sets = {TEST_SET: loaded.test, VALIDATION_SET: loaded.validation}
@@ -101,11 +140,6 @@ def _joined_counts(job: Job, received: ModelArrays | None) -> list[EvaluationCou
             for of, model in ((LOCAL_MODEL, mix), (ALONE_MODEL, alone))
             for name, images in sets.items()
         ]
-
-
-def _first_arrays(job: Job) -> ModelArrays:
-    """Return the run's first model as this site makes it."""
-    return state_arrays(job.site.new_model(job.config, with_weights=True))
 
 
 def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> dict[str, ModelArrays]:

@@ -43,9 +43,10 @@ class EvaluationSection(Section):
     sets named test/own and all/own: by the nearest global prototype where the method names one for this, else by the
     logits."""
     joining: bool = False
-    """In the last round of a trained head (training.train = "head"), each client also trains a head of its own on its images
-    alone, for all the rounds of the run, and reports it (alone) beside the mean of both heads' probabilities (local), whose
-    weight its validation images choose: what joining is worth to it. It needs data.validation_every."""
+    """In the last round each client also trains a model on its images alone, from the run's first one and for all the rounds
+    of the run, and reports it (alone) beside the mean of both models' probabilities (local), whose weight its validation
+    images choose: what joining is worth to it. That takes a client as long as all its rounds, and a client that is
+    interrupted begins it anew. It needs data.validation_every."""
     batch_norm: Literal["shared", "site"] = "shared"
     """Statistics of BatchNorm layers: those that the model came with (shared); or, with site, each client also evaluates its
     own model, the global one where the method gives it no other, with the mean and variance of its own training images under

@@ -22,7 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedplcc.shared.config.tables.run_tables import TrainingSection
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.trainer.factories import import_factory
 from fedplcc.trainer.learning.augmenting import colors
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
@@ -38,6 +40,11 @@ TRIES = 10
 JITTER = 0.4
 """Largest change of brightness, contrast and saturation by `color`, as a share, and of hue, as a share of the circle."""
 GRAY_PROBABILITY = 0.1
+
+
+def of_packages(training: TrainingSection) -> list[ImageChange]:
+    """Return the augmentations that are code of other packages, of whose use `TaskInputs.config` has asked for consent."""
+    return [import_factory(name, InvalidConfig)() for name in training.augmentation_code]
 
 
 def cropped(images_BSS3: Tensor, generator: torch.Generator) -> Tensor:

@@ -38,6 +38,41 @@ def test_a_model_alone_is_that_of_a_federated_average_of_one_client() -> None:
         assert array.tobytes() == state_arrays(alone)[name].tobytes()
 
 
+def test_a_model_alone_is_an_average_over_rounds_where_the_result_is_and_tells_how_far_it_is() -> None:
+    averaged = a_config(run={"rounds": 3}, method={"global_average": "ema", "average_decay": 0.75})
+    data, shares = some_data(), list[float]()
+    found, plain = a_model(averaged), a_model(averaged)
+    train_alone(found, data, averaged, "a", should_stop=never, on_share=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    expected: dict[str, np.ndarray] = {}
+    for number in (1, 2, 3):
+        local_train(
+            plain, data, RoundInputs(config=a_config(run={"rounds": 3}), method=METHOD, round=number, client_id="a")
+        )
+        newest = {name: array.astype(np.float64) for name, array in state_arrays(plain).items()}
+        expected = {
+            name: (0.75 * expected[name] + 0.25 * array if expected else array).astype(np.float32).astype(np.float64)
+            for name, array in newest.items()
+        }
+    for name, array in state_arrays(found).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def black() -> Any:
+    """An augmentation of another package: it leaves nothing of an image."""
+    return lambda images_BSS3, generator: torch.zeros_like(images_BSS3)
+
+
+def test_a_model_alone_sees_the_changes_of_images_that_are_code_of_other_packages() -> None:
+    changed = a_config(training={"augment": [f"{__name__}:black"]})
+    seen, plain = a_model(changed), a_model(changed)
+    train_alone(seen, some_data(), changed, "a", should_stop=never)
+    train_alone(plain, some_data(seed=1), changed, "a", should_stop=never)
+    for name, array in state_arrays(seen).items():
+        np.testing.assert_array_equal(array, state_arrays(plain)[name], err_msg="it saw the images")
+
+
 def test_a_mix_predicts_by_the_mean_of_probabilities_and_is_either_model_at_the_ends() -> None:
     config, data = a_config(), some_data()
     whole, alone = a_model(config), a_model(a_config(run={"seed": 5}))
@@ -65,7 +100,7 @@ def test_of_equal_shares_the_nearest_to_a_half_is_taken_and_classes_weigh_alike_
     [
         ("classsums", {}, "says by itself what joining is worth"),
         ("fedrep", {}, "clients have models of their own"),
-        ("fedavg", {"training": {"train": "all"}}, "trains more than a head"),
+        ("fedavg", {"run": {"patience": 1}}, "run.patience may end a run before it"),
         ("fedavg", {"data": {"validation_every": None}}, "set data.validation_every"),
         (
             "fedavg",
@@ -81,7 +116,7 @@ def test_what_joining_is_worth_is_refused_where_it_cannot_be_said(method: str, s
             document[name] = {**document.get(name, {}), **values}
         return document
 
-    extra = {"run": {"rounds": 2}, **sections}
+    extra = {**sections, "run": {"rounds": 2, **sections.get("run", {})}}
     assert a_config("fedavg", **HEAD).evaluated_models == ("global", "local", "alone")
     with pytest.raises(InvalidConfig, match=said):
         a_config(method, **merged(extra))
