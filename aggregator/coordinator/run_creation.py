@@ -105,6 +105,12 @@ class RunCreation:
                 "aggregator in seconds: sooner it does not know that a client is silent",
                 location="quorum.silence_s",
             )
+        if config.evaluation.joining == "pooled" and lease_ends:
+            raise InvalidConfig(
+                'evaluation.joining = "pooled" trains on all clients\' images in one place, which only a simulation has; '
+                "set it to true",
+                location="evaluation.joining",
+            )
         with self._ledger.lock, self._blobs.holds.holding():
             known = self._requests.created(request_id, request_hash)
             if known is not None:

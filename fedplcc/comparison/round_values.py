@@ -10,7 +10,16 @@ from fedplcc.runs.plots import SUMMARIES
 from fedplcc.shared.config.tables.evaluation import Attack
 from fedplcc.shared.scoring.class_scores import pooled
 from fedplcc.shared.scoring.scores import BALANCED, balanced_accuracy
-from fedplcc.shared.types import ALONE_MODEL, BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
+from fedplcc.shared.types import (
+    ALONE_MODEL,
+    BALANCED_SET,
+    GLOBAL_MODEL,
+    LOCAL_MODEL,
+    POOLED_MODEL,
+    TEST_SET,
+    VALIDATION_SET,
+    own_set,
+)
 
 
 def under(model: str, attack: str) -> str:
@@ -61,10 +70,9 @@ class RoundValues:
 
     Attributes:
         number: Its number, from 1.
-        accuracy: By model (GLOBAL_MODEL, LOCAL_MODEL and ALONE_MODEL where clients have them, and `under` an attack), then
-            domain: fraction of correct predictions on the domain's test samples, or validation samples; None where nobody
-            reported. Empty
-            if the round was not evaluated.
+        accuracy: By model (GLOBAL_MODEL; LOCAL_MODEL, ALONE_MODEL and POOLED_MODEL where there are; and `under` an
+            attack), then domain: fraction of correct predictions on the domain's test samples, or validation samples; None
+            where nobody reported. Empty if the round was not evaluated.
         counts: The numbers of predictions behind them, where they are known.
         computed: Losses, numbers of prototypes and the like, by name; equal on every run.
         measured: Seconds and bytes, by name.
@@ -148,8 +156,9 @@ def _accuracy(
     accuracy = {own: line["accuracy"]}
     if "accuracy_local" in line:
         accuracy[LOCAL_MODEL] = line["accuracy_local"]
-    if line.get("accuracy_alone"):
-        accuracy[ALONE_MODEL] = line["accuracy_alone"]
+    for model in (ALONE_MODEL, POOLED_MODEL):
+        if line.get(f"accuracy_{model}"):
+            accuracy[model] = line[f"accuracy_{model}"]
     for attack, values in (line.get("accuracy_attacked") or {}).items():
         accuracy[under(own, attack)] = values
     from_reports = {*ATTACKED_MODELS, *STREAM_MODELS}

@@ -307,6 +307,7 @@ def _domain_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[DomainRow]:
             "local" if line.get("accuracy_of") else "global": line["accuracy"],
             "local": line.get("accuracy_local"),
             "alone": line.get("accuracy_alone"),
+            "pooled": line.get("accuracy_pooled"),
         }
         if line.get("accuracy_of"):
             kinds = {"local": line["accuracy"]}

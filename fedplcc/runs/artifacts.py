@@ -230,6 +230,7 @@ def _accuracies(line: Mapping[str, Any], when: str, known: Mapping[str, Mapping[
         "accuracy": "accuracy",
         "accuracy_local": "accuracy of the clients' own models",
         "accuracy_alone": "accuracy of each client's images alone",
+        "accuracy_pooled": "accuracy of one model of all images together",
     }
     if line.get("accuracy_of"):
         del kinds["accuracy"]

@@ -32,11 +32,20 @@ from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.shared.config.run import FederationFile, RunConfig, canonical_json
 from fedplcc.shared.documents import Evaluation as EvaluationDocument
 from fedplcc.shared.documents import Event
-from fedplcc.shared.errors import RequestIdReused
+from fedplcc.shared.errors import InvalidConfig, RequestIdReused
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.steering import ExtendRun, StopRun
-from fedplcc.shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, RunStatus, TaskKind
+from fedplcc.shared.types import (
+    BlobRef,
+    EventQuery,
+    Round,
+    RoundPhase,
+    Run,
+    RunSpec,
+    RunStatus,
+    TaskKind,
+)
 from fedplcc.simulation.engine import Observers, Site, Work
 from fedplcc.simulation.engines import make_engine
 from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessAggregator
@@ -106,7 +115,7 @@ class Simulation:
             )
             for name, client in local_clients(federation).items()
         ]
-        self._trainers = state_dir / TRAINERS_FOLDER
+        self._sites, self._trainers = sites, state_dir / TRAINERS_FOLDER
         self._observers = observers or Observers()
         self._cursor = 0
         self._closing = ExitStack()
@@ -237,6 +246,15 @@ class Simulation:
             ],
         )
 
+    def with_pooled(self, record: RunRecord, should_stop: ShouldStop) -> RunRecord:
+        """Return a completed run's record with a model of all clients' images together; see `in_process.with_pooled`."""
+        from fedplcc.simulation.in_process import with_pooled
+
+        self._engine.close()  # frees the images that it holds
+        run = self.run
+        spec = RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
+        return with_pooled(record, self._sites, spec, self._observers, should_stop)
+
     def artifact(self, kind: ArtifactKind, number: int = -1) -> tuple[BlobRef, Path]:
         """Return the global model or prototypes of a committed round, and their file; -1 is the last round."""
         return self._service.artifact(self._run_id, number, kind)
@@ -293,6 +311,10 @@ def simulate_in_folder(
         if watch is not None:
             watch.event(event)
 
+    if federation.config.evaluation.joining == "pooled" and engine == "ray":
+        raise InvalidConfig(
+            'evaluation.joining = "pooled" reads all clients\' images in one process of this machine; leave out --engine ray'
+        )
     Readiness().check_models(federation)
     if engine == "local":
         check_device(device)
@@ -322,9 +344,11 @@ def simulate_in_folder(
             if watch is not None:
                 watch.begins(simulation.run, simulation.manifest(), folder.path, simulation.last_event)
             simulation.run_to_end(should_stop, watch.stop_reason if watch is not None else lambda: None)
+            record = simulation.record()
+            if federation.config.evaluation.joining == "pooled" and record.status == RunStatus.COMPLETED.value:
+                record = simulation.with_pooled(record, should_stop)
         except Cancelled:
             raise Interrupted from None
-        record = simulation.record()
         files: list[tuple[ArtifactKind, int, str]] = [("model", -1, MODEL), ("prototypes", -1, PROTOTYPES)]
         if record.best is not None:
             number = record.best.round

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-from fedplcc.shared.types import Client, RunSpec
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.types import POOLED_MODEL, Client, ClientActivity, RunSpec
 from fedplcc.simulation.engine import Observers, Site, Work, naming
 from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import opened_once
+from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.privacy.budget import Budget
 from fedplcc.trainer.task.client_state import ClientStates, States
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
+
+if TYPE_CHECKING:  # workers use this module and load no aggregator
+    from fedplcc.runs.artifacts import RunRecord
 
 
 def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:
@@ -83,3 +91,35 @@ class InProcess:
                 lambda activity, progress: self._observers.on_activity(work.client_id, activity.value, progress),
                 lambda problem: self._observers.on_problem(work.client_id, problem),
             )
+
+
+def with_pooled(
+    record: RunRecord, sites: Sequence[Site], spec: RunSpec, observers: Observers, should_stop: ShouldStop
+) -> RunRecord:
+    """Return a completed run's record with a model of all clients' training images together beside its last round.
+
+    Without it where the training diverged, which is noted.
+
+    Raises:
+        Cancelled: `should_stop()` held.
+        FedplccError: A client's data cannot be read again, or are others.
+    """
+    from fedplcc.models.pooled_model import pooled_evaluations, pooled_record
+
+    def on_activity(activity: ClientActivity, done: float) -> None:
+        observers.on_activity(POOLED_MODEL, activity.value, done)
+
+    images, config = {}, parse_run_config(json.loads(spec.config_json))
+    for site in sites:
+        observers.on_begin(f"{POOLED_MODEL}: reading the data of {site.client_id}")
+        with naming(site.client_id):
+            runner = task_runner(site, ClientStates(site.states), LatestModel())
+            images[site.client_id] = site.domain, runner.images(spec, should_stop, on_activity)
+    model = runner.site.new_model(config, with_weights=True).to(runner.site.device)
+    on_share = partial(on_activity, ClientActivity.TRAINING)
+    try:
+        evaluations = pooled_evaluations(model, images, config, should_stop=should_stop, on_share=on_share)
+    except TrainingDiverged as error:
+        observers.on_note(f"{POOLED_MODEL}: {error.detail}")
+        return record
+    return pooled_record(record, evaluations)

@@ -25,6 +25,7 @@ from fedplcc.shared.types.evaluations import (
     GLOBAL_MODEL,
     HISTOGRAM_SETS,
     LOCAL_MODEL,
+    POOLED_MODEL,
     TEST_SET,
     VALIDATION_SET,
     Evaluation,

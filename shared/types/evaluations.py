@@ -11,6 +11,8 @@ LOCAL_MODEL = "local"
 """Name of the client's own model, of its last committed update, in a report."""
 ALONE_MODEL = "alone"
 """Name of the model that a client has of its own images alone, in a report: what joining is worth is measured by it."""
+POOLED_MODEL = "pooled"
+"""Name of the model of all clients' images together: a simulation has one, and no client."""
 TEST_SET, VALIDATION_SET = "test", "validation"
 """Name of a client's test set in a report."""
 HISTOGRAM_SETS = (TEST_SET, VALIDATION_SET)

@@ -8,7 +8,7 @@ Shape legend: N samples, B batch, S image size, W width of a backbone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -89,6 +89,18 @@ class DeviceImages:
             torch.tensor(contract.std, dtype=torch.float32, device=device),
             len(contract.classes),
             stored=stored,
+        )
+
+    @classmethod
+    def joined(cls, sets: Sequence[DeviceImages]) -> DeviceImages:
+        """Return the images of several sets of one run in one, in their order; those in files are read into host memory."""
+        views = [each.views_NVW for each in sets if each.views_NVW is not None]
+        return replace(
+            sets[0],
+            kept_N=torch.cat([each.rows(slice(None)) for each in sets]),
+            labels_N=torch.cat([each.labels_N for each in sets]),
+            views_NVW=torch.cat(views) if views else None,
+            stored=None,
         )
 
     def with_features(self, features_NVW: FloatArray) -> DeviceImages:

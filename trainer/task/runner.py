@@ -26,7 +26,7 @@ from fedplcc.trainer.task.delivery import Delivery, Finished
 from fedplcc.trainer.task.encoding import without_errors
 from fedplcc.trainer.task.failures import site_failures
 from fedplcc.trainer.task.inputs import TaskInputs, place_of
-from fedplcc.trainer.task.job import FIRST_ACTIVITY, Job, OnActivity, OnProblem
+from fedplcc.trainer.task.job import FIRST_ACTIVITY, Job, Loaded, OnActivity, OnProblem
 from fedplcc.trainer.task.local_update import trained_update, without_data
 from fedplcc.trainer.task.models.initial_model import initial_update
 from fedplcc.trainer.task.models.latest_model import LatestModel
@@ -63,7 +63,7 @@ class TaskRunner:
             gate: Lets the tasks of runs pass that the site's owner has approved; all of them if None.
         """
         self._gate = gate
-        self._site, self._metrics = site, metrics
+        self.site, self._metrics = site, metrics
         self._inputs = TaskInputs(site, metrics, keeps_evaluated=keeps_evaluated, latest_model=latest_model)
         self._delivery = Delivery(site.client_id, states)
         self._run_data = RunData(site.client_id, states)
@@ -75,7 +75,7 @@ class TaskRunner:
         """Return the latest measurements by name, see shared/readings.py; any thread may call it."""
         unreadable = self._inputs.num_unreadable
         known = {} if unreadable is None else {UNREADABLE_FILES.name: float(unreadable)}
-        return known | self._speed.readings() if self._site.tells_counts else {}
+        return known | self._speed.readings() if self.site.tells_counts else {}
 
     def announce(self) -> Client:
         """Return the client as it is before any run is known: sample counts by the data set's own class names.
@@ -83,7 +83,7 @@ class TaskRunner:
         Raises:
             InvalidData: The data set cannot be opened.
         """
-        self.announced = self._site.announced()
+        self.announced = self.site.announced()
         return self.announced
 
     def client_for(self, run: RunSpec, on_problem: OnProblem | None = None) -> Client:
@@ -98,8 +98,21 @@ class TaskRunner:
         config = self._inputs.config(run)
         counts = self._inputs.class_counts(config, self._told(on_problem, config))
         named = dict(zip(config.data.classes, counts, strict=True))
-        self.announced = self._site.client(named, withholds=config.withholds)
+        self.announced = self.site.client(named, withholds=config.withholds)
         return self.announced
+
+    def images(self, run: RunSpec, should_stop: ShouldStop, on_activity: OnActivity) -> Loaded:
+        """Return the client's data as its tasks in a run without stages see them; for who simulates all clients.
+
+        Raises:
+            InvalidData: They are not those that the run began with.
+            FedplccError, Cancelled: As `perform`.
+        """
+        config = self._inputs.config(run)
+        began = self._run_data.began(run.run_id, None)
+        loaded = self._inputs.data(config, None, None, began, should_stop)
+        self._run_data.check(run.run_id, None, loaded.record, beginning_of(config, self.site))
+        return self._inputs.on_features(config, loaded, should_stop, on_activity)
 
     def forget(self, forgotten: Sequence[ForgottenRun]) -> None:
         """Delete what is kept of runs that are to forget the client; any thread may call it, also during a task.
@@ -145,20 +158,20 @@ class TaskRunner:
         if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
             return
         config = self._inputs.config(task.run)
-        check_policy(self._site.policy, config, task)
+        check_policy(self.site.policy, config, task)
         if self._gate is not None:
             self._gate.check(task)
-        self._site.check_kind(config)
+        self.site.check_kind(config)
         if task.kind is not TaskKind.EVALUATE:
-            check_release(self._site, config, task.run, task.round)
-        elif not self._site.policy.leaves.scores:
-            report = no_scores(self._site.client_id, self._site.domain, len(config.data.classes))
+            check_release(self.site, config, task.run, task.round)
+        elif not self.site.policy.leaves.scores:
+            report = no_scores(self.site.client_id, self.site.domain, len(config.data.classes))
             aggregator.report_evaluation(task.run.run_id, task.round, report)
             return
         on_problem = self._told(on_problem, config)
-        built = config.model if task.kind is TaskKind.INIT else self._site.model or config.model
+        built = config.model if task.kind is TaskKind.INIT else self.site.model or config.model
         with site_failures(built, withholds=self._withholds(config)):
-            prepare_torch(config.training.threads, self._site.device)
+            prepare_torch(config.training.threads, self.site.device)
             place = place_of(task, config)
             began = self._run_data.began(task.run.run_id, place)
             activity = on_activity or (lambda activity, progress: None)
@@ -166,8 +179,8 @@ class TaskRunner:
             loaded = self._inputs.data(
                 config, on_problem, place, began, should_stop, lambda done: activity(first, done)
             )
-            self._run_data.check(task.run.run_id, place, loaded.record, beginning_of(config, self._site), on_problem)
-            client = self._site.client(loaded.counts_by_name, withholds=config.withholds)
+            self._run_data.check(task.run.run_id, place, loaded.record, beginning_of(config, self.site), on_problem)
+            client = self.site.client(loaded.counts_by_name, withholds=config.withholds)
             self._announce(client, aggregator)
             if task.kind is not TaskKind.INIT:
                 loaded = self._inputs.on_features(config, loaded, should_stop, activity)
@@ -175,7 +188,7 @@ class TaskRunner:
                 task=task,
                 run=task.run,
                 config=config,
-                site=self._site,
+                site=self.site,
                 client=client,
                 loaded=loaded,
                 aggregator=aggregator,
@@ -203,7 +216,7 @@ class TaskRunner:
         return lambda problem: tell(without_detail(problem))
 
     def _withholds(self, config: RunConfig) -> bool:
-        return config.withholds or not self._site.tells_counts
+        return config.withholds or not self.site.tells_counts
 
     def _announce(self, client: Client, aggregator: AggregatorPort) -> None:
         """Tell the aggregator where the client has other samples than it said.

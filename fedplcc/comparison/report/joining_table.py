@@ -9,9 +9,14 @@ from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Line, Part, Table, Value
 from fedplcc.comparison.report.tables import accuracy_value, gain_text, score_in_words
 from fedplcc.comparison.round_values import mean_of, worst_of
-from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL, POOLED_MODEL
 
-MODELS = {GLOBAL_MODEL: "one model for all", LOCAL_MODEL: "each client's own", ALONE_MODEL: "each client alone"}
+MODELS = {
+    GLOBAL_MODEL: "one model for all",
+    LOCAL_MODEL: "each client's own",
+    ALONE_MODEL: "each client alone",
+    POOLED_MODEL: "all images together",
+}
 """Models of the lines, in order."""
 
 
@@ -27,6 +32,8 @@ def joining_table(findings: Findings, dataset: str, rows: Sequence[str], domains
         label = comparison.label_of_row(row)
         for model, what in MODELS.items():
             found = over_seeds(cells, "last", model)
+            if model == POOLED_MODEL and not found:
+                continue
             values = [accuracy_value(found.get(column), None) for column in columns]
             lines.append(Line(f"{label}: {what}", (*values, Value(str(len(cells)))), is_aside=model != LOCAL_MODEL))
         texts = [gain_text(gain.get(column)) for column in columns]

@@ -50,7 +50,7 @@ from fedplcc.comparison.round_values import (
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from fedplcc.shared.scoring.intervals import DIGITS
-from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL, POOLED_MODEL
 from fedplcc.terminal.printable import table_cell
 
 Value = str | int | float | None
@@ -58,7 +58,7 @@ CELL = ("dataset", "row", "method", "seed")
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
 SUMMARISED = (
-    *(GLOBAL_MODEL, LOCAL_MODEL, ALONE_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
+    *(GLOBAL_MODEL, LOCAL_MODEL, ALONE_MODEL, POOLED_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
     *(*ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS),
 )
 """Names of the models in summary.csv, in order."""

@@ -42,11 +42,12 @@ class EvaluationSection(Section):
     """Clients also report how the models do when they choose only among the classes of the client's own training images, in
     sets named test/own and all/own: by the nearest global prototype where the method names one for this, else by the
     logits."""
-    joining: bool = False
+    joining: bool | Literal["pooled"] = False
     """In the last round each client also trains a model on its images alone, from the run's first one and for all the rounds
     of the run, and reports it (alone) beside the mean of both models' probabilities (local), whose weight its validation
     images choose: what joining is worth to it. That takes a client as long as all its rounds, and a client that is
-    interrupted begins it anew. It needs data.validation_every."""
+    interrupted begins it anew. It needs data.validation_every. With "pooled", in simulations alone, one model of all
+    clients' training images together stands beside them (pooled)."""
     batch_norm: Literal["shared", "site"] = "shared"
     """Statistics of BatchNorm layers: those that the model came with (shared); or, with site, each client also evaluates its
     own model, the global one where the method gives it no other, with the mean and variance of its own training images under

@@ -675,6 +675,12 @@ def test_a_silence_below_the_lease_is_refused(federation: LocalFederation) -> No
         federation.create("fedavg", quorum={**QUORUM, "silence_s": 5.0})
 
 
+def test_a_model_of_all_clients_images_is_refused_where_they_are_apart(federation: LocalFederation) -> None:
+    with pytest.raises(InvalidConfig, match="which only a simulation has") as caught:
+        federation.create("fedavg", data={"validation_every": 5}, evaluation={"joining": "pooled"})
+    assert caught.value.metadata["location"] == "evaluation.joining"
+
+
 def test_a_simulation_of_a_run_with_a_quorum_has_the_bytes_of_one_without(tmp_path: Path) -> None:
     lines = []
     for name, sections in (("with", {"quorum": QUORUM}), ("without", {})):
