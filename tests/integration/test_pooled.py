@@ -15,6 +15,7 @@ from fedplcc.command.all_commands import app
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import describe, read_record
 from fedplcc.trainer.cancellation import never
+from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning.alone import train_alone
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.models import state_arrays
@@ -36,20 +37,20 @@ def test_images_of_two_sets_are_trained_on_as_those_of_one() -> None:
     config = a_config()
     one, other, found, expected = some_data(), some_data(9, seed=1), a_model(config), a_model(config)
     train_alone(found, DeviceImages.joined([one, other]), config, "pooled", should_stop=never)
-    whole = some_images(12), some_images(9, seed=1)
-    together = DeviceImages.put(
-        type(whole[0])(*(np.concatenate([getattr(each, name) for each in whole]) for name in ("images", "labels_N"))),
-        config.data,
-        CPU,
+    both = some_images(), some_images(9, seed=1)
+    images_NSS3, labels_N = (
+        np.concatenate(each) for each in zip(*((of.images_NSS3, of.labels_N) for of in both), strict=True)
     )
+    together = DeviceImages.put(ImageSet(images_NSS3, labels_N), config.data, CPU)
     train_alone(expected, together, config, "pooled", should_stop=never)
     for name, array in state_arrays(found).items():
         np.testing.assert_array_equal(array, state_arrays(expected)[name])
     views = [
         each.with_features(np.full((len(each), 3, 2), number, np.float32)) for number, each in enumerate((one, other))
     ]
-    assert DeviceImages.joined(views).views_NVW is not None
-    torch.testing.assert_close(DeviceImages.joined(views).views_NVW[:, 2, 0], torch.tensor([0.0] * 12 + [1.0] * 9))
+    views_NVW = DeviceImages.joined(views).views_NVW
+    assert views_NVW is not None
+    torch.testing.assert_close(views_NVW[:, 2, 0], torch.tensor([0.0] * 12 + [1.0] * 9))
 
 
 def test_a_simulation_has_it_whatever_works_and_wherever_it_was_interrupted(data: Path, tmp_path: Path) -> None:
