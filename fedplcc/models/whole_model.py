@@ -12,6 +12,7 @@ from fedplcc.models.trained_model import read_trained_model
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.shared.tensors import to_bytes
 from fedplcc.trainer.models import TimmModel
+from fedplcc.trainer.models.low_rank import merge_low_rank
 
 WHOLE = "model-whole.safetensors"
 
@@ -31,6 +32,7 @@ def write_whole_model(folder: Path) -> Path | None:
     model = trained.model
     if trained.config.training.train == "all" or not isinstance(model, TimmModel):
         return None
+    merge_low_rank(model)
     tensors = dict(model.state_dict())
     if model.frozen is not None:
         tensors |= {f"backbone.{name}": value for name, value in model.frozen.tensors().items()}

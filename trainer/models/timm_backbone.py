@@ -27,6 +27,7 @@ from fedplcc.shared.config.tables.model import TimmOptions
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.models.cut import cut
 from fedplcc.trainer.models.frozen import FrozenBackbone
+from fedplcc.trainer.models.low_rank import add_low_rank
 from fedplcc.trainer.models.partial import BATCH_NORMS, hold_still, names_of, trained_layers
 from fedplcc.trainer.models.state import check_state
 
@@ -154,6 +155,7 @@ def timm_model(
     weights: Mapping[str, Tensor] | None = None,
     *,
     train: str = "all",
+    seed: int = 0,
 ) -> TimmModel:
     """Return timm's model of that name under a new head.
 
@@ -163,13 +165,18 @@ def timm_model(
         image_size: S.
         options: The run's `[model.options]`.
         weights: The backbone's tensors under timm's names, which timm fits to the images' size; None where it is drawn.
-        train: "all" or "norm".
+        train: "all", "norm" or "lora".
+        seed: The run's, by which the fixed factors of "lora" are drawn.
 
     Raises:
         InvalidModel: timm is not installed or has no such model, the weights are of another, or the images do not fit.
     """
     backbone, width = timm_backbone(name, image_size, weights)
-    trained = None if train == "all" else trained_layers(backbone, train, f"timm:{name}")
+    trained = None
+    if train == "lora":
+        trained = add_low_rank(backbone, seed, f"timm:{name}")
+    elif train != "all":
+        trained = trained_layers(backbone, train, f"timm:{name}")
     model = TimmModel(backbone, width, num_classes, options, trained)
     try:
         check_state(model)

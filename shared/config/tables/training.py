@@ -39,11 +39,12 @@ AugmentationName = Annotated[str, AfterValidator(_augmentation)]
 class TrainingSection(Section):
     """`[training]`: settings of local training besides data and method."""
 
-    train: str = Field("all", pattern=r"^(all|head|norm|last:[1-9]\d?)$")
+    train: str = Field("all", pattern=r"^(all|head|norm|lora|last:[1-9]\d?)$")
     """Part of the model that is trained. Only that travels; the rest is the backbone that model.weights names, which every
     site has. all: everything, which also travels; head: the layers above the backbone, on features that a site computes once
     for each image; last:N: these and the backbone's last N blocks, on what the blocks before make of each image, once too;
-    norm: the head and the backbone's normalisation layers."""
+    norm: the head and the backbone's normalisation layers; lora: the head and a change of rank 8 of each linear layer and
+    of each convolution that mixes channels."""
     local_steps: int | None = Field(None, ge=1, le=1_000_000)
     """Mini-batches per round. Set either this or `local_epochs`; 10 if neither is set."""
     local_epochs: int | None = Field(None, ge=1, le=100_000)
