@@ -21,7 +21,7 @@ from fedplcc.doctor.database import server
 from fedplcc.doctor.derived_rows import contradicting_rows
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.doctor.recorded_times import recorded_times
-from fedplcc.doctor.state_folder import aggregator_state, room
+from fedplcc.doctor.state_folder import aggregator_state, open_secrets, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
 from fedplcc.shared.errors import FedplccError, RowCorrupt
 from fedplcc.shared.identity.audit_chain import verify
@@ -42,6 +42,7 @@ RESTORE = "restore a backup of the state directory"
 def examine_state(subject: Subject) -> Iterator[Finding]:
     """All findings in a state directory."""
     state = subject.state
+    yield from open_secrets(state)
     if is_trainer_state(state):
         yield from examine_trainer_state(state)
         return

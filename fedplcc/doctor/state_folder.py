@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import statistics
@@ -23,6 +24,11 @@ NETWORKED = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "gluste
 IN_MEMORY = ("tmpfs", "ramfs")
 OLDEST_SQLITE = (3, 35, 0)
 DATABASE = "aggregator.sqlite"
+SECRETS = (
+    *("identity.pem", "identity/authority.json", "identity/identity.pem"),
+    *("privacy/secret", "approval/secret", "approval/page"),
+)
+"""What nobody but the service's user reads in a state directory, which has mode 0750 itself."""
 
 
 def folder(subject: Subject) -> Iterator[Finding]:
@@ -60,6 +66,13 @@ def room(subject: Subject, place: Path) -> Iterator[Finding]:
         yield warning("disk", f"{text}: every round of every client keeps its model; watch it, or choose --state-dir")
     else:
         yield ok("disk", text)
+
+
+def open_secrets(state: Path) -> Iterator[Finding]:
+    """Say that other users of the host can read a secret, as after a copy that kept no modes; nothing where none can."""
+    for path in (state / name for name in SECRETS):
+        if path.is_file() and path.stat().st_mode & 0o006 and path.parent.stat().st_mode & state.stat().st_mode & 0o001:
+            yield warning("secrets", f"other users of this host can read {path}: chmod -R o= {shlex.quote(str(state))}")
 
 
 def file_system(subject: Subject, place: Path) -> Iterator[Finding]:

@@ -59,13 +59,14 @@ def confusion_matrix(confusion_MM: IntArray, classes: Sequence[str], *, title: s
     # The square root of the share: a mistake in twenty is to be seen beside hits.
     image = axes.imshow(share_MM, cmap="Blues", norm=PowerNorm(0.5, vmin=0.0, vmax=1.0), interpolation="nearest")
     positions = range(num_classes)
-    axes.set_xticks(positions, labels, fontsize=font, rotation=0 if are_level else 90)
-    axes.set_yticks(positions, labels, fontsize=font)
+    # As they are: a class may be called "$5 to $10".
+    axes.set_xticks(positions, labels, fontsize=font, rotation=0 if are_level else 90, parse_math=False)
+    axes.set_yticks(positions, labels, fontsize=font, parse_math=False)
     axes.tick_params(length=0)
     axes.set_xlabel("Predicted class")
     axes.set_ylabel("True class")
     width = int(figure.get_figwidth() / TITLE_INCHES_PER_CHARACTER)
-    axes.set_title("\n".join(_ending(line, width) for line in title.splitlines()))
+    axes.set_title("\n".join(_ending(line, width) for line in title.splitlines()), parse_math=False)
     if num_classes <= MOST_WRITTEN_CLASSES:
         digits = len(str(confusion_MM.max()))
         number_font = min(font, POINTS_PER_INCH * cell / (0.75 * digits))

@@ -83,12 +83,12 @@ def read_description(model: Path) -> Description | None:
         StoreUnavailable: It cannot be read.
     """
     path = description_file(model)
+    if not path.is_file():
+        return None
     try:
         values = json.loads(path.read_bytes())
         check_keys(values, Description, "")
         return validate(Description, values, "")
-    except FileNotFoundError:
-        return None
     except OSError as error:
         raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

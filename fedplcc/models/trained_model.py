@@ -275,6 +275,8 @@ def _round_of(sha256: str, metrics: Path) -> int | None:
 
 def _read(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():  # a folder of others may have a link to a device, which has no end
+            raise StoreUnavailable(f"{path} is no regular file")
         return path.read_bytes()
     except OSError as error:
         raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error

@@ -61,12 +61,12 @@ def backbone_arrays(model: str, arrays: Mapping[str, Array], source: str) -> dic
         raise InvalidModel(
             f"{source} is of another architecture than model {model!r}: {len(wrong)} of the {len(expected.shapes)} "
             f"tensors of its backbone are not there with their shapes, the first is {wrong[0]} of "
-            f"{list(expected.shapes[wrong[0]])}; the first there is {first} of {list(arrays[first].shape)}"
+            f"{list(expected.shapes[wrong[0]])}; the first there is {first[:200]} of {list(arrays[first].shape)}"
         )
     foreign = sorted(found.keys() - expected.shapes.keys() - set(expected.classifier))
     if foreign:
         raise InvalidModel(
-            f"{source} is of another architecture than model {model!r}, which has no {foreign[0]}"
+            f"{source} is of another architecture than model {model!r}, which has no {foreign[0][:200]}"
             + (f", nor {len(foreign) - 1} more" if foreign[1:] else "")
         )
     return {name: found[name] for name in expected.shapes}

@@ -27,6 +27,11 @@ PREFIX = "module."
 MAX_BYTES = 4 << 30
 """Largest file that is read, and most bytes of all tensors in it as float32 and int64."""
 MAX_TENSORS = 10_000
+MAX_DIMENSIONS = 16
+MAX_GROWTH, ROOM_BYTES = 16, 64 << 20
+"""Most bytes of a file's tensors for each of its own, and beside them: float32 of 8 bits is 4, an index of 8 bits 8."""
+SHOWN = 200
+"""Most characters of a tensor's name that are shown."""
 
 
 def read_weights(path: Path) -> dict[str, Array]:
@@ -69,7 +74,7 @@ def read_weights(path: Path) -> dict[str, Array]:
     tensors = {str(name).removeprefix(PREFIX): value for name, value in values.items() if isinstance(value, Tensor)}
     if not tensors:
         raise InvalidModel(f"{path} holds no tensors by name: save the model's state_dict()")
-    return plain_arrays(tensors, str(path))
+    return plain_arrays(tensors, str(path), most=MAX_GROWTH * path.stat().st_size + ROOM_BYTES)
 
 
 def _is_compressed(path: Path) -> bool:
@@ -80,23 +85,29 @@ def _is_compressed(path: Path) -> bool:
         return any(each.file_size != each.compress_size for each in archive.infolist())
 
 
-def plain_arrays(tensors: Mapping[str, Tensor], source: str) -> dict[str, Array]:
-    """Return tensors as arrays of float32 and int64.
+def plain_arrays(tensors: Mapping[str, Tensor], source: str, *, most: int = MAX_BYTES) -> dict[str, Array]:
+    """Return tensors as arrays of float32 and int64, which have so many bytes at most.
 
     Raises:
         InvalidModel: They are too many or too large, sparse or complex, or hold values that are not finite.
     """
     # A tensor in a file of torch's may claim any shape over a few bytes.
     size = sum(math.prod(tensor.shape) * (4 if tensor.is_floating_point() else 8) for tensor in tensors.values())
-    if len(tensors) > MAX_TENSORS or size > MAX_BYTES:
-        raise InvalidModel(f"{source} holds {len(tensors)} tensors of {size} bytes; {MAX_BYTES >> 30} GiB are read")
+    if len(tensors) > MAX_TENSORS or size > min(most, MAX_BYTES):
+        raise InvalidModel(
+            f"{source} holds {len(tensors)} tensors of {size} bytes; {MAX_BYTES >> 30} GiB are read, less of a small file"
+        )
     arrays = {}
     for name, tensor in tensors.items():
-        if tensor.layout is not torch.strided or tensor.is_complex() or tensor.is_quantized:
-            raise InvalidModel(f"tensor {name!r} of {source} is sparse, complex or quantised")
+        is_plain = tensor.layout is torch.strided and tensor.ndim <= MAX_DIMENSIONS and not tensor.is_meta
+        if not is_plain or tensor.is_complex() or tensor.is_quantized:
+            raise InvalidModel(
+                f"tensor {name[:SHOWN]!r} of {source} is sparse, complex or quantised, has no values, or has more than "
+                f"{MAX_DIMENSIONS} dimensions"
+            )
         kind = torch.float32 if tensor.is_floating_point() else torch.int64
         array: Array = tensor.detach().to("cpu", kind).contiguous().numpy()
         if not np.isfinite(array).all():
-            raise InvalidModel(f"tensor {name!r} of {source} holds values that are not finite")
+            raise InvalidModel(f"tensor {name[:SHOWN]!r} of {source} holds values that are not finite")
         arrays[name] = array
     return arrays

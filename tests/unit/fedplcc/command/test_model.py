@@ -314,7 +314,7 @@ def test_without_matplotlib_there_is_no_picture_and_that_is_said(
 def test_a_confusion_matrix_is_a_picture_that_one_can_open(num_classes: int, tmp_path: Path) -> None:
     confusion = np.eye(num_classes, dtype=np.int64) * 7
     confusion[-1] = 0  # a class without images
-    classes = ["x" * 128, *(f"class number {i}" for i in range(1, num_classes))]
+    classes = ["x" * 128, *(rf"$\frac{{{i}$" for i in range(1, num_classes))]
     data = confusion_matrix(confusion, classes, title="folder:" + "long/" * 50 + "\n97.1 %")
     (tmp_path / "confusion.png").write_bytes(data)
     with Image.open(tmp_path / "confusion.png") as picture:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
+from fedplcc.doctor import state_folder
 from fedplcc.doctor.trainer_state import examine_trainer_state
 from fedplcc.trainer.owner.approval.gate import AwaitsApproval
 from fedplcc.trainer.owner.approval.kept import Kept
@@ -39,6 +40,23 @@ def called(*arguments: str) -> tuple[int, str]:
 def doctor(state: Path) -> tuple[str, str]:
     (found,) = [each for each in examine_trainer_state(state) if each.check == "approval"]
     return found.status.value, found.sentence
+
+
+def test_doctor_says_that_a_copy_without_modes_shows_secrets_to_other_users(state: Path) -> None:
+    def open_to_others() -> list[str]:
+        return [each.sentence for each in state_folder.open_secrets(state)]
+
+    refused(Kept(state), a_task())
+    approved(Kept(state), "run-1")
+    (state / "identity.pem").write_text("a key")
+    for folder in (state, state / "approval"):
+        folder.chmod(0o755)
+    (state / "approval" / "secret").chmod(0o644)
+    (state / "identity.pem").chmod(0o600)
+    (said,) = open_to_others()
+    assert said.endswith(f"can read {state}/approval/secret: chmod -R o= {state}")
+    state.chmod(0o750)
+    assert open_to_others() == []
 
 
 def test_a_withdrawal_under_an_id_that_nothing_here_has_says_so(state: Path) -> None:

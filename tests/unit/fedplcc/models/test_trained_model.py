@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -269,4 +270,11 @@ def test_a_device_that_is_not_there_is_named(ended_runs: Path) -> None:
 def test_a_file_that_may_not_be_read_is_named(ended_run: Path) -> None:
     (ended_run / "prototypes.safetensors").unlink()
     (ended_run / "prototypes.safetensors").mkdir()
-    assert "cannot read" in problem(ended_run, StoreUnavailable)
+    assert "no regular file" in problem(ended_run, StoreUnavailable)
+
+
+@pytest.mark.parametrize("name", ["prototypes.safetensors", "model.safetensors"])
+def test_a_file_without_an_end_in_the_folder_of_somebody_else_is_not_read(ended_run: Path, name: str) -> None:
+    (ended_run / name).unlink()
+    os.mkfifo(ended_run / name)
+    assert "no regular file" in problem(ended_run, StoreUnavailable)

@@ -222,9 +222,13 @@ def test_a_claim_of_endless_memory_is_refused_before_memory_is_taken(tmp_path: P
     torch.save({"w": torch.zeros(1).expand(1 << 20, 1 << 20)}, tmp_path / "weights.pth")
     with pytest.raises(InvalidModel, match="4 GiB are read"):
         read_weights(tmp_path / "weights.pth")
-    torch.save({"w": torch.eye(3).to_sparse()}, tmp_path / "weights.pth")
-    with pytest.raises(InvalidModel, match="sparse"):
+    torch.save({"w": torch.zeros(1).expand(1 << 20, 1 << 8)}, tmp_path / "weights.pth")
+    with pytest.raises(InvalidModel, match="less of a small file"):
         read_weights(tmp_path / "weights.pth")
+    for odd in (torch.eye(3).to_sparse(), torch.empty(2, device="meta"), torch.zeros((1,) * 64)):
+        torch.save({"w" * 1000: odd}, tmp_path / "weights.pth")
+        with pytest.raises(InvalidModel, match=r"'w{200}' of .* is sparse"):
+            read_weights(tmp_path / "weights.pth")
 
 
 def test_an_archive_that_unpacks_to_much_more_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
