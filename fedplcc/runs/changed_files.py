@@ -12,7 +12,9 @@ from fedplcc.trainer.data.specs import places_of
 
 
 def changed_since(federation: FederationFile, folder: Path) -> str | None:
-    """Return a sentence on clients whose files have changed since a run ended; None where none have."""
+    """Return a sentence on clients whose files have changed since a run ended; None where none have, or it has not ended."""
+    if not (folder / MANIFEST).exists():
+        return None
     ended = (folder / MANIFEST).stat().st_mtime_ns
 
     changed = [name for name, client in federation.clients.items() if _is_younger(client.data, ended)]

@@ -269,6 +269,14 @@ def test_a_run_that_is_there_is_said_to_be_of_other_files_than_there_are_now(
     assert "have changed since this run ended" in str(changed_since(federation, tmp_path))
 
 
+def test_a_kept_run_that_has_ended_is_said_to_be_of_other_files_too(data: Path, tmp_path: Path) -> None:
+    wanted: dict[str, Any] = {"settings": {"run.rounds": 1}, "out": tmp_path / "out", "device": "cpu", "keep": True}
+    fedplcc.simulate(data / "run.toml", **wanted)
+    os.utime(tmp_path / "out" / "run.json", (0, 0))
+    with pytest.warns(UserWarning, match="have changed since this run ended"):
+        fedplcc.simulate(data / "run.toml", **wanted)
+
+
 def test_wrong_arguments_are_refused_with_a_sentence(data: Path, tmp_path: Path) -> None:
     images = np.zeros((4, 8, 8, 3), np.float32)
     clients: Any
