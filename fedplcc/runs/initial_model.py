@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedplcc.runs.backbone_digests import with_digests
+from fedplcc.runs.backbone_digests import doubt_about_pixels, with_digests
 from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, parse_initial_model, role_fault, runs_beside
 from fedplcc.shared.config.recipes import doubt_about_head
 from fedplcc.shared.config.run import FederationFile, RunConfig
@@ -94,7 +94,7 @@ def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:
 def doubts(federation: FederationFile) -> tuple[str, ...]:
     """Return sentences on what may be meant as it is: the head of a recipe, and the file that a run begins with."""
     config, path = federation.config, federation.initial_model_file
-    found = [doubt_about_head(config)]
+    found = [doubt_about_head(config), doubt_about_pixels(config)]
     if path is not None:
         manifest = manifest_beside(path)
         found.append("" if manifest is None else other_size(str(manifest["run_id"]), manifest["config"], config))
