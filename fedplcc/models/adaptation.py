@@ -14,7 +14,7 @@ import numpy as np
 
 from fedplcc.models.description import Description, description_file, write_description
 from fedplcc.models.evaluation import name_of
-from fedplcc.models.temperature import fitted_temperature
+from fedplcc.models.temperature import doubts_about, fitted_temperature
 from fedplcc.models.trained_model import TrainedModel
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.runs.run_folder import recorded_clients
@@ -53,11 +53,13 @@ class AdaptedModel:
         data: The bytes of its file.
         description: Of which run it is, and to what it was adapted.
         unreadable: Images that could not be read and were left out.
+        doubts: Sentences on what little its images say.
     """
 
     data: bytes
     description: Description
     unreadable: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
 
 def as_recorded(subset: Subset, trained: TrainedModel) -> Subset:
@@ -143,16 +145,18 @@ def with_temperature(trained: TrainedModel, data: str, subset: Subset | None = N
     logits_NM = logits_of(trained.model, put, config).double().numpy()
     if not np.isfinite(logits_NM).all():
         raise InvalidModel(f"the logits of the model of {trained.title} are not finite")
-    return _adapted(
+    temperature = fitted_temperature(logits_NM, images.labels_N)
+    adapted = _adapted(
         trained,
         to_bytes(state_arrays(trained.model)),
         loaded.unreadable,
         calibrated_on=None if before is None else before.calibrated_on,
         num_images=None if before is None else before.num_images,
-        temperature=fitted_temperature(logits_NM, images.labels_N),
+        temperature=temperature,
         temperature_of=data,
         temperature_images=len(images),
     )
+    return replace(adapted, doubts=doubts_about(temperature, images.labels_N))
 
 
 def _adapted(trained: TrainedModel, content: bytes, unreadable: tuple[str, ...], **facts: Any) -> AdaptedModel:

@@ -36,6 +36,21 @@ def fitted_temperature(logits_NM: npt.NDArray[np.float64], labels_N: IntArray) -
     return math.exp((low + high) / 2)
 
 
+def doubts_about(temperature: float, labels_N: IntArray) -> tuple[str, ...]:
+    """Return sentences on a fitted temperature that says little of new images."""
+    said = []
+    for bound, what in ((LOWEST, "lowest"), (HIGHEST, "highest")):
+        if math.isclose(temperature, bound, rel_tol=1e-6):
+            found = "right, so that any surer model fits them better" if bound == LOWEST else "wrong"
+            said.append(
+                f"{temperature:.3g} is the {what} temperature that is sought: nearly all of the validation images are found "
+                f"{found}; take more of them before you believe these probabilities"
+            )
+    if len(np.unique(labels_N)) == 1:
+        said.append("all validation images are of one class: nothing is known of the probabilities of the others")
+    return tuple(said)
+
+
 def _slope(logits_NM: npt.NDArray[np.float64], labels_N: IntArray, inverse: float) -> float:
     """Return the derivative of the mean cross-entropy by the inverse temperature: mean logit minus the class's."""
     scaled_NM = inverse * (logits_NM - logits_NM.max(axis=1, keepdims=True))

@@ -84,9 +84,9 @@ def simulate(
     watch = RunWatch(Observation(told, _warn))
     federation = federation_of(config, clients, settings, folder_wanted)
     with closing(watch), kept_torch_settings(), claimed_folder(folder_wanted, federation) as folder:
+        if (changed := changed_since(federation, folder.path)) is not None:
+            _warn(f"{changed}; another out= trains anew")
         if folder.is_finished:
-            if (changed := changed_since(federation, folder.path)) is not None:
-                _warn(f"{changed}; another out= trains anew")
             record = read_record(folder.path)
             watch.ended_before(record, folder.path)
             return Result(folder.path, record=record, is_own=True)

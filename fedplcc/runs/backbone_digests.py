@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.settings import weights_folder
 from fedplcc.shared.errors import InvalidModel, StoreUnavailable, WeightsMissing
 from fedplcc.trainer.weights.packages import PACKAGES, is_installed
 from fedplcc.trainer.weights.store import Backbone, WeightsStore
+
+NEAR = 0.01
+"""Difference of a mean or deviation that is no other one."""
 
 
 def with_digests(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,6 +27,22 @@ def with_digests(document: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(clients := document.get("clients"), Mapping):
         filled["clients"] = {name: _client(table, store) for name, table in clients.items()}
     return filled
+
+
+def doubt_about_pixels(config: RunConfig) -> str:
+    """Return a sentence on weights that have learnt from pixels of another mean or deviation, where this host knows it."""
+    name, data = config.model.weights, config.data
+    known = None if name is None else WeightsStore(weights_folder()).find(name)
+    if known is None or known.normalised is None or known.sha256 != config.model.weights_sha256:
+        return ""
+    mean, std = ([round(value, 4) for value in values] for values in known.normalised)
+    ours, theirs = (*data.mean, *data.std), (*mean, *std)
+    if len(ours) != len(theirs) or all(abs(one - other) <= NEAR for one, other in zip(ours, theirs, strict=True)):
+        return ""
+    return (
+        f"data.mean is {list(data.mean)} and data.std {list(data.std)}, and the weights {name!r} have learnt from pixels of "
+        f"mean = {mean} and std = {std}: write those"
+    )
 
 
 def lacks_weights(document: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedplcc.runs.backbone_digests import with_digests
+from fedplcc.runs.backbone_digests import doubt_about_pixels, with_digests
 from fedplcc.shared.config.doubts import doubts_about
 from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, parse_initial_model, role_fault, runs_beside
 from fedplcc.shared.config.run import FederationFile, RunConfig
@@ -94,7 +94,7 @@ def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:
 def doubts(federation: FederationFile) -> tuple[str, ...]:
     """Return sentences on what is valid and may not be what was meant, the file that a run begins with among them."""
     config, path = federation.config, federation.initial_model_file
-    found = doubts_about(config)
+    found = [*doubts_about(config), doubt_about_pixels(config)]
     if path is not None:
         manifest = manifest_beside(path)
         found.append("" if manifest is None else other_size(str(manifest["run_id"]), manifest["config"], config))

@@ -8,11 +8,12 @@ later runs compare stays beside the model, without names of images:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fedplcc.runs.atomic_file import atomic_file, make_folder
-from fedplcc.trainer.data.record import RunRecord
+from fedplcc.terminal.class_sentences import copies_sentences
+from fedplcc.trainer.data.record import TEST, TRAIN, RunRecord
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import KEPT_RECORDS, manifest_in
 
@@ -30,18 +31,39 @@ def keep_roles(states: Mapping[str, Path], folder: Path) -> None:
         StoreUnavailable: It cannot be written.
     """
     for client, kept in states.items():
-        try:
-            manifest = manifest_in(kept)
-            records = {
-                run_id: RunRecord.from_bytes((kept / blob.sha256).read_bytes()).without_names
-                for run_id, blob in (*manifest.ended, *manifest.data.items())
-            }
-        except (OSError, ValueError):
-            continue  # whoever begins from this run is told that nobody knows
-        for run_id, record in records.items():
+        for run_id, record in _records(
+            kept
+        ).items():  # of one without any nobody knows, as is said in a run from this one
             make_folder(folder / ROLES / client)
             with atomic_file(folder / ROLES / client / run_id) as file:
-                file.write(record.to_bytes())
+                file.write(record.without_names.to_bytes())
+
+
+def images_of_others(states: Mapping[str, Path], run_id: str, only_tested: Collection[str]) -> list[str]:
+    """Return a sentence on each client that is tested in a run on images that another one trains on.
+
+    Args:
+        states: Folder of each client's kept state.
+        run_id: The run.
+        only_tested: Clients that never train.
+    """
+    found = {client: record.latest for client, kept in states.items() if (record := _records(kept).get(run_id))}
+    return copies_sentences(
+        {client: record.digests(TRAIN) for client, record in found.items() if client not in only_tested},
+        {client: record.digests(TEST) for client, record in found.items()},
+    )
+
+
+def _records(kept: Path) -> dict[str, RunRecord]:
+    """Return the records that a client keeps, by run; none where they cannot be read."""
+    try:
+        manifest = manifest_in(kept)
+        return {
+            run_id: RunRecord.from_bytes((kept / blob.sha256).read_bytes())
+            for run_id, blob in (*manifest.ended, *manifest.data.items())
+        }
+    except (OSError, ValueError):
+        return {}
 
 
 def bring_roles(model: Path | None, states: Mapping[str, Path]) -> None:

@@ -1,8 +1,8 @@
-"""Sentences on sites whose classes are not the run's, or have few images."""
+"""Sentences on sites whose classes are not the run's, or have few images, or whose test images others train on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from unicodedata import normalize
 
@@ -33,8 +33,7 @@ def class_sentences(
         own = {normalize("NFC", name): count for name, count in of.items()}
         found += _of_client(f"client {client} has", own, known, key, fewest)
     said = [sentence for _, sentence in sorted(found, key=itemgetter(0))]
-    more = len(said) - MOST_SENTENCES
-    return said[:MOST_SENTENCES] + ([f"and {more} more sentences like these"] if more > 0 else [])
+    return _few(said)
 
 
 def _of_client(
@@ -52,3 +51,31 @@ def _of_client(
         yield 2, f"{who} no training image of {named_few(map(repr, empty))}"
     if few := [f"{name!r} ({own[place]})" for place, name in known.items() if 0 < own.get(place, 0) < fewest]:
         yield 3, f"{who} fewer than {fewest} training images of {named_few(few)}"
+
+
+def copies_sentences(trained: Mapping[str, Collection[str]], tested: Mapping[str, Collection[str]]) -> list[str]:
+    """Return a sentence on each client whose test images another one trains on.
+
+    Args:
+        trained: Digests of each client's training images.
+        tested: Digests of each client's test images.
+    """
+    owners: dict[str, set[str]] = {}
+    for name, digests in trained.items():
+        for digest in digests:
+            owners.setdefault(digest, set()).add(name)
+    said = []
+    for name, digests in tested.items():
+        others = [found for digest in digests if (found := owners.get(digest, set()) - {name})]
+        if others:
+            of = named_few(sorted(set().union(*others)))
+            said.append(
+                f"{len(others)} test images of client {name} are training images of {of}: the accuracy on them says nothing "
+                "of new images"
+            )
+    return _few(said)
+
+
+def _few(said: Sequence[str]) -> list[str]:
+    more = len(said) - MOST_SENTENCES
+    return [*said[:MOST_SENTENCES], *([f"and {more} more sentences like these"] if more > 0 else [])]

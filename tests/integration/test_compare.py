@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,14 @@ def test_a_comparison_says_the_same_bytes_again_though_interrupted_and_one_at_a_
     assert done.exit_code == ExitCode.OK, done.stderr
     assert "average/seed-0: begins" not in done.stdout, "what is there is not trained again"
     assert computed(out) == computed(whole)
+
+
+def test_cells_of_files_that_have_changed_since_are_said(folder: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "out")
+    assert "have changed" not in compared(folder, tmp_path / "out", "--report-only").stderr
+    os.utime(next((tmp_path / "out").rglob("average/seed-0/run.json")), (0, 0))
+    said = compared(folder, tmp_path / "out", "--report-only").stderr
+    assert "files of clients have changed since cells ended, or were linked: stripes/average/seed-0 are" in said
 
 
 def test_a_cell_is_an_ordinary_simulation(folder: Path, whole: Path, tmp_path: Path) -> None:

@@ -358,10 +358,19 @@ def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
 
 
 def _aside(source: Source, contract: DataSection, per_class: int | None, seed: int) -> IntArray:
-    """Return the numbers of the training images that are for validation: by the data set itself, else by a rule."""
+    """Return the numbers of the training images that are for validation: by the data set itself, else by a rule.
+
+    Raises:
+        InvalidData: Other clients would train on images of the same groups.
+    """
     train = source.train
     if train.aside is not None:
         return train.aside
+    if source.is_dealt and train.groups is not None and per_class is not None:
+        raise InvalidData(
+            "validation_per_class goes by a client's own images, and clients with other parts of these data train on images "
+            "of the same groups; set data.validation_every, which goes by a group's name"
+        )
     return held_out(
         train.labels_N,
         source.class_names,

@@ -101,7 +101,8 @@ def part_of(source: Source, part: Part) -> Source:
         train, test = _divided(source, part.of, part.rule)
     except InvalidArgument as error:
         raise InvalidData(f"{part.rule.text}: {error.detail}") from error
-    return replace(source, train=source.train.take(_of(train, part)), test=source.test.take(_of(test, part)))
+    own = source.train.take(_of(train, part)), source.test.take(_of(test, part))
+    return replace(source, train=own[0], test=own[1], is_dealt=part.of > 1)
 
 
 def balanced_test(source: Source, part: Part) -> Source:

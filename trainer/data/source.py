@@ -99,6 +99,7 @@ class Source:
         class_noun: Noun for a class of this kind of data set, for messages: "class folder", "class".
         note: Remark that belongs into every report of results on this data; empty if there is none.
         remarks: Sentences for the owner of the data: what was left out, and how their folders were understood.
+        is_dealt: Whether other clients have the rest of it, images of the same groups among them.
     """
 
     class_names: tuple[str, ...]
@@ -107,6 +108,7 @@ class Source:
     class_noun: str = "class"
     note: str = ""
     remarks: tuple[str, ...] = ()
+    is_dealt: bool = False
 
 
 def union(sources: Sequence[Source]) -> Source:
@@ -120,6 +122,7 @@ def union(sources: Sequence[Source]) -> Source:
         class_noun=sources[0].class_noun,
         note="; ".join(notes),
         remarks=tuple(dict.fromkeys(remark for source in sources for remark in source.remarks)),
+        is_dealt=any(source.is_dealt for source in sources),
     )
 
 

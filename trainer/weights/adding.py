@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from fedplcc.shared.config.initial_model import runs_beside
+from fedplcc.shared.config.initial_model import manifest_beside, runs_beside
 from fedplcc.shared.config.tables.model import TIMM
 from fedplcc.shared.errors import InvalidConfig, InvalidModel
 from fedplcc.trainer.models.timm_backbone import made_by_timm
 from fedplcc.trainer.weights.matching import backbone_arrays
 from fedplcc.trainer.weights.packages import PACKAGES, installed_weights
 from fedplcc.trainer.weights.reading import plain_arrays, read_weights
-from fedplcc.trainer.weights.store import Backbone, Source, WeightsStore
+from fedplcc.trainer.weights.store import Backbone, Normalised, Source, WeightsStore
 
 
 def add_weights(store: WeightsStore, source: str, *, model: str | None = None, name: str | None = None) -> Backbone:
@@ -46,8 +49,12 @@ def add_weights(store: WeightsStore, source: str, *, model: str | None = None, n
         raise InvalidConfig("a file does not say whose weights it has: give --model timm:NAME, resnet10 or resnet18")
     else:
         arrays = read_weights(Path(source))
-        runs = runs_beside(Path(source)) or ()
-        origin = Source(place=f"{Path(source).name}, SHA-256 {_sha256_of(Path(source))}", runs=runs)
+        runs, manifest = runs_beside(Path(source)) or (), manifest_beside(Path(source))
+        origin = Source(
+            place=f"{Path(source).name}, SHA-256 {_sha256_of(Path(source))}",
+            runs=runs,
+            normalised=None if manifest is None else _normalised(manifest["config"]["data"]),
+        )
     kept = backbone_arrays(model, arrays, source)
     return store.add(kept, name=name or model.removeprefix("timm:"), model=model, source=origin)
 
@@ -63,11 +70,21 @@ def _downloaded(model: str) -> nn.Module:
         ) from error
 
 
+def _normalised(data: Mapping[str, Any]) -> Normalised | None:
+    """Return the mean and the deviation of a run's pixels; None where its file does not say numbers."""
+    try:
+        return TypeAdapter(Normalised).validate_python((data["mean"], data["std"]))
+    except (LookupError, TypeError, ValidationError):
+        return None
+
+
 def _of_timm(model: str) -> Source:
     import timm  # of an extra, which the download has needed before
 
     known = timm.get_pretrained_cfg(model.removeprefix("timm:"))
-    return Source(place=model, licence="" if known is None else known.license or "")
+    if known is None:
+        return Source(place=model)
+    return Source(place=model, licence=known.license or "", normalised=(tuple(known.mean), tuple(known.std)))
 
 
 def _sha256_of(path: Path) -> str:

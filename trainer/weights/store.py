@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOCK_FILE = "lock"
+Normalised = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of each channel."""
 MAX_NAME_FILE_BYTES = 1 << 16
 """Largest file of a name that is read; one of ours has less than a kilobyte."""
 
@@ -41,6 +43,7 @@ class Source:
     licence: str = ""
     licence_text: str = ""
     runs: tuple[str, ...] = ()
+    normalised: Normalised | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Backbone:
         licence_text: The licence that came with them; empty where none did.
         num_tensors: Tensors in it.
         size_bytes: Size of its file.
+        normalised: Mean and deviation of the pixels that it was trained on; None where the source does not tell.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Backbone:
     num_tensors: int
     size_bytes: int
     runs: tuple[str, ...] = ()
+    normalised: Normalised | None = None
 
 
 _BACKBONE = TypeAdapter(Backbone)
@@ -152,6 +157,7 @@ class WeightsStore:
             num_tensors=len(arrays),
             size_bytes=len(data),
             runs=source.runs,
+            normalised=source.normalised,
         )
         with self._changed():
             known = self.find(name)

@@ -181,13 +181,13 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
 def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
     """Read every client's data; returns the findings and the problems, and says what is worth a look."""
     from fedplcc.shared.errors import FedplccError
-    from fedplcc.terminal.class_sentences import class_sentences
+    from fedplcc.terminal.class_sentences import class_sentences, copies_sentences
     from fedplcc.terminal.progress import console_for, shown_steps
     from fedplcc.trainer.data.loading import load_dataset
 
     found: dict[str, dict[str, int]] = {}
     by_class: dict[str, dict[str, int]] = {}
-    trained, tested = dict[str, str](), dict[str, set[str]]()
+    trained, tested = dict[str, set[str]](), dict[str, set[str]]()
     problems = []
     if not federation.clients:
         problems.append("there are no [clients.NAME] tables, so there is no data to read; leave out --data")
@@ -207,22 +207,16 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
                 problems.append(f"clients.{name}: {error.detail}")
                 continue
             by_class[name] = dict(zip(loaded.classes, loaded.class_counts, strict=True))
-            trained |= {digest: name for _, digest in loaded.train.marks}
+            if not client.evaluate_only:
+                trained[name] = {digest for _, digest in loaded.train.marks}
             tested[name] = {digest for _, digest in loaded.test.marks}
             found[name] = {"train": len(loaded.train), "test": len(loaded.test), "unreadable": len(loaded.unreadable)}
             if not len(loaded.test):
                 problems.append(
                     f"clients.{name}: data {client.data!r} has no test image, so its accuracy stays unknown"
                 )
-    for sentence in class_sentences(by_class, federation.config.data.classes):
+    for sentence in (*class_sentences(by_class, federation.config.data.classes), *copies_sentences(trained, tested)):
         say(sentence)
-    for name, digests in tested.items():
-        owners = [owner for digest in digests if (owner := trained.get(digest, name)) != name]
-        if owners:
-            say(
-                f"{len(owners)} test images of client {name} are training images of {', '.join(sorted({*owners}))}: the "
-                "accuracy on them says nothing of new images"
-            )
     return found, problems
 
 

@@ -287,6 +287,8 @@ def adapt(
     if adapted.unreadable:
         count, first = len(adapted.unreadable), adapted.unreadable[0]
         say(f"files that could not be read are left out: {count}, the first is {first}")
+    for doubt in adapted.doubts:
+        say(doubt)
     console, description = console_for(json=as_json), adapted.description
     what = f"statistics of {description.num_images}"
     if temperature:

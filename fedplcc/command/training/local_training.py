@@ -122,10 +122,10 @@ def train_in_folder(
         closing(watch) if watch is not None else nullcontext(),
         claimed_folder(out, federation, extends=extends) as folder,
     ):
+        if (changed := changed_since(federation, folder.path)) is not None:
+            say(changed)
         if folder.is_finished:
             console.print(f"{folder.path} holds this run already; choose another folder with --out to train it again")
-            if (changed := changed_since(federation, folder.path)) is not None:
-                say(changed)
             record = read_record(folder.path)
             if watch is not None:
                 watch.ended_before(record, folder.path)

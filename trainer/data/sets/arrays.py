@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,13 +71,16 @@ def open_npz(path: Path) -> Source:
                     f"{path} has no array {', '.join(missing)}; it holds {', '.join(archive.files) or 'none'}"
                 )
             arrays = {name: archive[name] for name in (*REQUIRED, *OPTIONAL) if name in archive}
+            others = sorted({*archive.files} - {*arrays})
     except FileNotFoundError as error:
         raise InvalidData(f"there is no file {path}") from error
     except IsADirectoryError as error:
         raise InvalidData(f"{path} is a folder; name the npz file in it, or write folder:PATH") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidData(f"cannot read {path} as an npz file of plain arrays: {error}") from error
-    return source_of(DatasetArrays(**arrays), str(path))
+    source = source_of(DatasetArrays(**arrays), str(path))
+    remarks = (f"other arrays are left alone: {listed(others)}",) if others else ()
+    return replace(source, remarks=(*source.remarks, *remarks))
 
 
 def _archive(file: BinaryIO, path: Path) -> NpzFile:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
-from fedplcc.models.temperature import HIGHEST, LOWEST, fitted_temperature
+from fedplcc.models.temperature import HIGHEST, LOWEST, doubts_about, fitted_temperature
 
 
 def loss_at(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
@@ -32,5 +32,10 @@ def test_no_temperature_has_a_lower_cross_entropy(seed: int, scale: float) -> No
 
 def test_where_all_images_are_right_or_none_is_it_ends_at_a_bound() -> None:
     labels = np.array([0, 1, 2])
-    assert fitted_temperature(np.eye(3), labels) == pytest.approx(LOWEST)
-    assert fitted_temperature(-np.eye(3), labels) == pytest.approx(HIGHEST)
+    for logits, bound, said in ((np.eye(3), LOWEST, "0.05 is the lowest"), (-np.eye(3), HIGHEST, "20 is the highest")):
+        found = fitted_temperature(logits, labels)
+        assert found == pytest.approx(bound)
+        (doubt,) = doubts_about(found, labels)
+        assert doubt.startswith(f"{said} temperature that is sought")
+    assert doubts_about(1.0, labels) == ()
+    assert doubts_about(1.0, labels[:1]) != ()

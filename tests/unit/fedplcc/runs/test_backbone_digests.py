@@ -11,6 +11,7 @@ import pytest
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.runs.configuration import Overrides, read_as_it_stands, read_federation
 from fedplcc.runs.configuration_check import judge
+from fedplcc.runs.initial_model import doubts
 from fedplcc.shared.config.run import read_document
 from fedplcc.shared.errors import InvalidConfig, WeightsMissing
 from fedplcc.shared.tensors import from_bytes
@@ -31,7 +32,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     made: Any = timm.create_model("test_resnet", num_classes=0)
     arrays = {name: value.numpy() for name, value in made.state_dict().items()}
     return WeightsStore(tmp_path / "weights").add(
-        arrays, name="net", model="timm:test_resnet", source=Source(place="here")
+        arrays,
+        name="net",
+        model="timm:test_resnet",
+        source=Source(place="here", normalised=((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))),
     )
 
 
@@ -50,6 +54,16 @@ def test_the_digest_is_filled_in_from_the_store_of_this_host(tmp_path: Path, kep
     assert verdict.federation.config.model.weights_sha256 == kept.sha256
     other = Overrides(assignments=(f"model.weights_sha256={'0' * 64}",))
     assert read_federation(file, other).config.model.weights_sha256 == "0" * 64, "what is written stays"
+
+
+def test_pixels_that_the_weights_have_not_learnt_from_are_said(tmp_path: Path, kept: Backbone) -> None:
+    values = document(tmp_path)
+    (doubt,) = doubts(read_federation(write_config(tmp_path / "run.toml", values)))
+    assert doubt.endswith(
+        "have learnt from pixels of mean = [0.485, 0.456, 0.406] and std = [0.229, 0.224, 0.225]: write those"
+    )
+    values["data"] |= {"mean": [0.48, 0.46, 0.41], "std": [0.229, 0.224, 0.225]}
+    assert doubts(read_federation(write_config(tmp_path / "run.toml", values))) == ()
 
 
 def test_a_run_of_weights_that_this_host_lacks_is_refused_with_the_command(tmp_path: Path, kept: Backbone) -> None:

@@ -72,6 +72,11 @@ def test_names_that_look_like_one_are_said(save: Callable[..., str]) -> None:
     assert said.startswith("classes whose names look like one name: 'cat' and 'Cat '")
 
 
+def test_other_arrays_are_said(save: Callable[..., str]) -> None:
+    source = open_source(save(**arrays(x_val=np.zeros(1), y_val=np.zeros(1))), 5)
+    assert source.remarks[-1] == "other arrays are left alone: x_val, y_val"
+
+
 def test_without_names_label_i_is_named_i(save: Callable[..., str]) -> None:
     spec = save(**arrays(classes=None, y_train=np.array([7, 7, 2, 2, 2, 9]), y_test=np.array([9, 2, 4])))
     assert describe(spec) == {"2": 3, "4": 0, "7": 2, "9": 1}

@@ -145,6 +145,22 @@ def test_a_pattern_names_groups_and_none_is_on_two_sides(tmp_path: Path) -> None
     assert len(data.validation) % 3 == 0 < len(data.validation)
 
 
+def test_no_client_validates_on_groups_that_another_part_trains_on(tmp_path: Path) -> None:
+    for number, name in enumerate(GROUPED):
+        put(tmp_path / "ab"[number % 2] / name)
+    contract = DataSection.model_validate({"classes": ["a", "b"], "image_size": 8, "validation_every": 4})
+    specs = [f"part:{number}/2:domain:folder:{tmp_path}?group=(p\\d+)_" for number in range(2)]
+    parts = [load_dataset(spec, contract=contract) for spec in specs]
+    trained, validated = (
+        {name.split("_")[0][2:] for part in parts for name, _ in getattr(part, side).marks}
+        for side in ("train", "validation")
+    )
+    assert validated
+    assert not trained & validated
+    with pytest.raises(InvalidData, match=r"set data\.validation_every, which goes by a group's name"):
+        load_dataset(specs[0], contract=contract, validation_per_class=2)
+
+
 def test_a_group_on_both_sides_of_folders_and_a_pattern_that_finds_nothing_are_refused(tmp_path: Path) -> None:
     for side in ("train", "test"):
         put(tmp_path / side / "a" / "p1_0.png")

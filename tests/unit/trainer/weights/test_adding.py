@@ -91,10 +91,14 @@ def test_weights_from_a_runs_folder_know_the_runs_that_trained_them(tmp_path: Pa
     folder = tmp_path / "run"
     folder.mkdir()
     save_file(resnet18().state_dict(), folder / "model.safetensors")
-    config = {"run": {"seed": 0, "initial_runs": ["scans-1"]}, "data": {"classes": ["a", "b"]}}
+    config = {
+        "run": {"seed": 0, "initial_runs": ["scans-1"]},
+        "data": {"classes": ["a", "b"], "mean": [0, 0.1, 0.2], "std": [1, 1, 0.5]},
+    }
     (folder / "run.json").write_text(json.dumps({"run_id": "scans-2", "config": config}))
     added = add_weights(store, str(folder / "model.safetensors"), model="resnet18")
     assert WeightsStore(store.folder).runs_of(added.sha256) == ("scans-2", "scans-1")
+    assert added.normalised == ((0, 0.1, 0.2), (1, 1, 0.5))
     assert store.runs_of("0" * 64) == store.runs_of(None) == ()
 
 
