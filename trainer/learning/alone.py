@@ -1,13 +1,14 @@
 """What joining is worth where a model is trained: one of some images alone, and the mean of two models' probabilities.
 
 docs/algorithms.md, rule 1.20. The model alone is trained from the run's first model for as many rounds as the run has, by
-cross-entropy with the run's `[training]`; so it is a function of configuration and data, and nothing is kept for it.
+cross-entropy with the run's `[training]`; so configuration and data decide it, and no disk keeps it.
 
 Shape legend: N images, B batch, M classes, S image size.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -28,6 +29,15 @@ from fedplcc.trainer.learning.training import RoundInputs, TrainingObserver, loc
 from fedplcc.trainer.models import FeatureModel, load_arrays, state_arrays
 
 
+@dataclass(slots=True, eq=False)
+class AloneSoFar:
+    """A training alone after some of its rounds; a task that is asked for again goes on from there."""
+
+    rounds: int = 0
+    trained: ModelArrays = field(default_factory=dict)
+    average: ModelArrays = field(default_factory=dict)
+
+
 def train_alone(
     model: nn.Module,
     data: DeviceImages,
@@ -36,6 +46,7 @@ def train_alone(
     *,
     should_stop: ShouldStop,
     on_share: OnShare = lambda done: None,
+    so_far: AloneSoFar | None = None,
 ) -> None:
     """Train a run's first model in place on some images alone, for all the run's rounds.
 
@@ -48,16 +59,20 @@ def train_alone(
         client_id: Whose they are; the order of images follows from it.
         should_stop: Asked before every mini-batch.
         on_share: Told of the fraction that is done.
+        so_far: What an earlier call with the same model, images and configuration came to; kept up to date. None to keep
+            nothing.
 
     Raises:
         Cancelled, TrainingDiverged: As `local_train`.
     """
+    so_far = so_far or AloneSoFar()
+    if so_far.rounds:
+        load_arrays(model, so_far.trained)
     rounds, decay = config.run.rounds, config.method.average_decay if has_average(config) else 0.0
     run = config.run.model_copy(update={"method": fedavg.METHOD.name})
     config = config.model_copy(update={"run": run, "method": fedavg.METHOD.config()})
     augmentations = of_packages(config.training)
-    average: ModelArrays = {}
-    for number in range(1, rounds + 1):
+    for number in range(so_far.rounds + 1, rounds + 1):
 
         def on_progress(step: int, steps: int, done: int = number - 1) -> None:
             on_share((done + step / steps) / rounds)
@@ -66,10 +81,11 @@ def train_alone(
             config=config, method=fedavg.METHOD, round=number, client_id=client_id, augmentations=augmentations
         )
         local_train(model, data, inputs, TrainingObserver(should_stop=should_stop, on_progress=on_progress))
-        if decay:
-            average = _averaged(average, state_arrays(model), decay)
-    if average:
-        load_arrays(model, average)
+        trained = state_arrays(model)
+        average = _averaged(so_far.average, trained, decay) if decay else {}
+        so_far.rounds, so_far.trained, so_far.average = number, trained, average
+    if so_far.average:
+        load_arrays(model, so_far.average)
 
 
 def _averaged(average: ModelArrays, newest: ModelArrays, decay: float) -> ModelArrays:

@@ -32,7 +32,7 @@ from fedplcc.shared.types import (
     stage_set,
 )
 from fedplcc.trainer.cancellation import check
-from fedplcc.trainer.learning.alone import mixed_model, train_alone
+from fedplcc.trainer.learning.alone import AloneSoFar, mixed_model, train_alone
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import TrainingDiverged
@@ -51,7 +51,9 @@ _SHARE_BESIDE = 0.05
 log = get_logger("fedplcc.trainer.task.round_evaluation")
 
 
-def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> Evaluation:
+def round_evaluation(
+    job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None], alone: AloneSoFar | None = None
+) -> Evaluation:
     """Return the counts of the client's test set, and of its validation images where it has any.
 
     With `evaluation.batch_norm = "site"` the client's own model, or the global one where the method gives it no other, is
@@ -68,6 +70,7 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
         inputs: Fetches the global model.
         client_state: Gives the state that the client kept from its last committed update; called only where the method
             evaluates the client's own model.
+        alone: How far the client's training alone in this run has come; kept up to date. None to keep nothing.
 
     Raises:
         Cancelled: `job.should_stop()` held.
@@ -81,7 +84,7 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
         for each in _counted(job, name, arrays, begin=share * number / len(models), share=share / len(models))
     ]
     if joins:
-        counts += _joined_counts(job, models[GLOBAL_MODEL])
+        counts += _joined_counts(job, models[GLOBAL_MODEL], alone)
     thresholds, least = job.site.policy.thresholds, job.site.withhold_below
     counts = [told_counts(each, thresholds, least) for each in counts]
     return Evaluation(
@@ -99,7 +102,7 @@ def _joins(job: Job) -> bool:
     return is_last and len(loaded.train) > 0 and len(loaded.validation) > 0
 
 
-def _joined_counts(job: Job, received: ModelArrays) -> list[EvaluationCounts]:
+def _joined_counts(job: Job, received: ModelArrays, so_far: AloneSoFar | None) -> list[EvaluationCounts]:
     """Return the counts of a model of the client's images alone, and of the mix of that and the global one.
 
     None where the training alone diverged: then the log and the client's problem say it.
@@ -119,6 +122,7 @@ def _joined_counts(job: Job, received: ModelArrays) -> list[EvaluationCounts]:
                 job.site.client_id,
                 should_stop=job.should_stop,
                 on_share=on_share,
+                so_far=so_far,
             )
     except TrainingDiverged as error:
         log.warning("alone_diverged", client_id=job.site.client_id, round=job.task.round, detail=error.detail)

@@ -16,6 +16,7 @@ from fedplcc.shared.readings import UNREADABLE_FILES
 from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
 from fedplcc.trainer.aggregator.port import AggregatorPort
 from fedplcc.trainer.cancellation import ShouldStop, never
+from fedplcc.trainer.learning.alone import AloneSoFar
 from fedplcc.trainer.owner.approval.gate import Gate
 from fedplcc.trainer.owner.refusals import check_policy
 from fedplcc.trainer.readings.metrics import TrainerMetrics
@@ -57,7 +58,8 @@ class TaskRunner:
             states: Keeps the client's state and its finished update over restarts.
             metrics: Where to count and measure.
             keeps_evaluated: Whether to keep the evaluated model until the next task, which mostly starts from it: it is then
-                downloaded once a round, not twice. Many clients in one process have no memory for that.
+                downloaded once a round, not twice; and how far a training alone has come. Many clients in one process have
+                no memory for that.
             latest_model: The model that the clients of this process share. A client that finds its model there counts the
                 bytes that it would have received on its own.
             gate: Lets the tasks of runs pass that the site's owner has approved; all of them if None.
@@ -67,7 +69,8 @@ class TaskRunner:
         self._inputs = TaskInputs(site, metrics, keeps_evaluated=keeps_evaluated, latest_model=latest_model)
         self._delivery = Delivery(site.client_id, states)
         self._run_data = RunData(site.client_id, states)
-        self._speed = Speed(site.device)
+        self._speed, self._keeps_models = Speed(site.device), keeps_evaluated
+        self._alone: tuple[tuple[str, str], AloneSoFar] | None = None
         self.announced: Client | None = None
         """The client as the aggregator knows it, or is about to."""
 
@@ -200,13 +203,24 @@ class TaskRunner:
             )
             if task.kind is TaskKind.EVALUATE:
                 evaluation = round_evaluation(
-                    job, self._inputs, lambda: without_errors(self._delivery.settle(job, None))
+                    job,
+                    self._inputs,
+                    lambda: without_errors(self._delivery.settle(job, None)),
+                    self._alone_so_far(job),
                 )
                 told = told_timings(evaluation.timings, withholds=job.withholds_times)
                 evaluation = replace(evaluation, timings=told)
                 aggregator.report_evaluation(task.run.run_id, task.round, evaluation)
             else:
+                self._alone = None
                 self._contribute(job)
+
+    def _alone_so_far(self, job: Job) -> AloneSoFar | None:
+        """Return how far the client's training alone in a run has come, for a task that is asked for again."""
+        of = (job.run.config_hash, job.loaded.record.sha256)
+        if self._alone is None or self._alone[0] != of:
+            self._alone = (of, AloneSoFar())
+        return self._alone[1] if self._keeps_models else None
 
     def _told(self, on_problem: OnProblem | None, config: RunConfig) -> OnProblem | None:
         """Return whom to tell of problems, without what the site withholds."""

@@ -46,7 +46,7 @@ class EvaluationSection(Section):
     """In the last round each client also trains a model on its images alone, from the run's first one and for all the rounds
     of the run, and reports it (alone) beside the mean of both models' probabilities (local), whose weight its validation
     images choose: what joining is worth to it. That takes a client as long as all its rounds, and a client that is
-    interrupted begins it anew. It needs data.validation_every. With "pooled", in simulations alone, one model of all
+    killed meanwhile begins it anew. It needs data.validation_every. With "pooled", in simulations alone, one model of all
     clients' training images together stands beside them (pooled)."""
     batch_norm: Literal["shared", "site"] = "shared"
     """Statistics of BatchNorm layers: those that the model came with (shared); or, with site, each client also evaluates its
