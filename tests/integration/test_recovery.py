@@ -144,6 +144,37 @@ def test_processes_that_are_killed_change_no_byte(
     assert ("update_damaged" in types) == (first_killed_in == 1)
 
 
+def test_a_training_alone_that_is_killed_and_paused_changes_no_byte(
+    federation: Federation, rest: Rest, data: Path, tmp_path: Path
+) -> None:
+    """SIGKILL of a trainer while it trains alone in the last evaluation, then a pause there with the aggregator killed."""
+    values = tiny_federation.document(
+        data,
+        "fedavg",
+        run={"rounds": 2},
+        data={"validation_every": 3},
+        training={"local_steps": 200},
+        evaluation={"joining": True},
+    )
+    run_id, victim = rest.start(values), tiny_federation.CLIENTS[1]
+
+    def trains_alone() -> bool:
+        client = next(each for each in rest.call("GET", "/v1/clients")["clients"] if each["client_id"] == victim)
+        is_last = rest.run(run_id)["round"] == 2
+        return is_last and client["activity"] == "evaluating" and bool(0.1 < client["progress"] < 0.8)
+
+    eventually(trains_alone, "the client trains alone", RUN_S)
+    federation.processes[f"trainer-{victim}"].kill()
+    federation.processes[f"trainer-{victim}"].start()
+    eventually(trains_alone, "it does so again", RUN_S)
+    rest.call("POST", f"/v1/runs/{run_id}/pause?now=true")
+    federation.processes["aggregator"].kill()
+    federation.start_aggregator()
+    rest.call("POST", f"/v1/runs/{run_id}/resume")
+    rest.wait(run_id, "completed")
+    assert rest.metrics(run_id) == tiny_federation.simulated(tmp_path / "reference", values)
+
+
 def test_a_paused_run_ends_in_the_unpaused_bytes(
     federation: Federation, rest: Rest, data: Path, tmp_path: Path
 ) -> None:
