@@ -25,6 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from fedplcc.aggregator.identity.authority import AUTHORITY_FILE
 from fedplcc.aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
 from fedplcc.aggregator.store.blobs.files import BlobFiles, sha256_of
@@ -57,6 +59,9 @@ class Backup:
     """Of the file with the federation's keys; empty if its services speak plain text."""
     version: str = VERSION
     format: int = FORMAT
+
+
+_BACKUP = TypeAdapter(Backup)
 
 
 def make_backup(
@@ -121,6 +126,10 @@ def restore(folder: Path, state: Path) -> Backup:
         PayloadCorrupt: A blob, the database or the file with the keys of the backup is damaged.
         StoreUnavailable: Something cannot be read or written.
     """
+    files = {folder / MANIFEST, folder / SQLITE, folder / AUTHORITY}
+    for path in folder.rglob("*"):
+        if not path.is_file() and (path in files or not path.is_dir()):  # a pipe or a device has no end
+            raise InvalidConfig(f"{path} is no regular file: use another backup")
     backup = read_manifest(folder)
     if sha256_of(folder / SQLITE) != backup.database_sha256:
         raise PayloadCorrupt(f"{folder / SQLITE} is not what was backed up: use another backup")
@@ -172,8 +181,8 @@ def read_manifest(folder: Path) -> Backup:
     try:
         if document["format"] != FORMAT:
             raise InvalidConfig(f"{folder} was written by version {document['version']}: restore it with that version")
-        return Backup(**document)
-    except (KeyError, TypeError):
+        return _BACKUP.validate_python(document)
+    except (KeyError, TypeError, ValidationError):
         raise InvalidConfig(
             f"{folder / MANIFEST} is not what 'fedplcc state backup' writes: use another backup"
         ) from None

@@ -227,14 +227,17 @@ class Budget:
         )
 
     def key(self) -> bytes:
-        """Return the secret of the client's noise; it is made where there is none.
+        """Return the secret of the client's noise; it is made before the first release.
+
+        With another one the same sums would leave again with other noise.
 
         Raises:
             StoreUnavailable: It cannot be read or made, or is damaged.
         """
         with self._held():
-            self._read()
-            path = self._folder / SECRET
+            charges, path = self._read(), self._folder / SECRET
+            if not path.exists() and charges:
+                raise StoreUnavailable(f"the secret of this client's noise is gone: {_RESTORE}")
             if not path.exists():
                 disk.replace_file(path, secrets.token_bytes(KEY_BYTES), "trainer.privacy.secret", mode=0o600)
             found = path.read_bytes()

@@ -578,6 +578,10 @@ def test_a_restore_wants_an_empty_folder_and_a_whole_backup(made: Path, tmp_path
     [
         ('{"format": 2, "version": "9.9"}', "was written by version 9.9"),
         ('{"format": 1}', "is not what 'fedplcc state backup' writes"),
+        (
+            '{"format": 1, "database_sha256": "", "num_blobs": 1, "blob_bytes": "x", "created_at": 1}',
+            "is not what 'fedplcc state backup' writes",
+        ),
         ("{", "cannot be read"),
     ],
 )
@@ -586,6 +590,15 @@ def test_a_manifest_that_this_version_cannot_read_is_refused(made: Path, tmp_pat
     answer = command("state", "restore", made, tmp_path / "restored")
     assert answer.exit_code == ExitCode.USAGE
     assert words in answer.stderr
+
+
+@pytest.mark.parametrize("name", ["backup.json", "aggregator.sqlite", "identity/authority.json", "initial/x.name"])
+def test_a_backup_with_a_file_without_an_end_is_refused(made: Path, tmp_path: Path, name: str) -> None:
+    (made / name).parent.mkdir(exist_ok=True)
+    (made / name).unlink(missing_ok=True)
+    os.mkfifo(made / name)
+    answer = command("state", "restore", made, tmp_path / "restored")
+    assert (answer.exit_code, "is no regular file" in answer.stderr) == (ExitCode.USAGE, True)
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(state: Path) -> None:

@@ -103,6 +103,17 @@ def test_a_lost_record_of_what_was_spent_is_no_empty_one(tmp_path: Path, damage:
             use()
 
 
+def test_a_lost_secret_is_no_new_one_once_a_release_was_made(tmp_path: Path) -> None:
+    budget = Budget(tmp_path)
+    key = budget.key()
+    budget.charge(a_charge(), most_of_run=9)
+    (tmp_path / SECRET).unlink()
+    with pytest.raises(StoreUnavailable, match="noise is gone: put the folder"):
+        budget.key()
+    (tmp_path / SECRET).write_bytes(key)
+    assert budget.key() == key
+
+
 def test_a_process_that_is_killed_at_any_step_charges_a_release_once(tmp_path: Path) -> None:
     for at in itertools.count(1):
         folder = tmp_path / f"{at}" / "privacy"
