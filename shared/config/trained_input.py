@@ -38,8 +38,9 @@ def other_input(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tu
     found = next(_differences(theirs, config), None)
     if found is None:
         return None
-    advice = "use the same [model]" if found.key.startswith("model.") else f"write {_said(found.was)}"
-    return found.key, f"{found.sentence(run_id)}, and has learnt from such numbers; {advice}"
+    is_model = found.key.startswith("model.")
+    advice = "use the same [model]" if is_model else f"write {_said(found.was)}, the numbers that it has learnt from"
+    return found.key, f"{found.sentence(run_id)}; {advice}"
 
 
 def other_size(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> str:
@@ -49,7 +50,7 @@ def other_size(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> str
         for key, was, now in _data(theirs, config, ("image_size", "window"))
         if key == "image_size" or was is None
     ]
-    return "; ".join(said)
+    return f"{'; '.join(said)}: it has seen pictures in another way" if said else ""
 
 
 def names_classes(run: Mapping[str, Any]) -> bool:
