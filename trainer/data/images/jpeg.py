@@ -61,7 +61,7 @@ class PixelData:
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the kind of each segment before the pixel data, and where its content begins and ends; one may hold a preview."""
+    """Yield the kind of each segment before the pixel data, and where its content begins and ends; it may be a preview."""
     at = 2
     while at + 4 <= len(data) and data[at] == _FILL:
         kind, end = data[at + 1], at + 2 + int.from_bytes(data[at + 2 : at + 4])
