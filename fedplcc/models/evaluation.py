@@ -63,7 +63,7 @@ class ModelEvaluation:
         total_M: Images of each class.
         confusion_MM: How many images of class i were given class j. An image that was given no class, because its logits
             were not finite, is in no column.
-        histograms: Numbers of images by their probabilities; None of more than 64 classes.
+        histograms: Numbers of images by their probabilities; None of more than 64 classes, and where some have none.
         unreadable: Images that could not be read and count nowhere.
     """
 
@@ -151,6 +151,8 @@ class ModelEvaluation:
             area = macro_area(self.histograms)
             known = _range(macro_area_interval(self.histograms))
             yield f"area under the ROC curve {percent(area)}{known}, mean of the classes; calibration error {percent(error)}"
+        if classless := self.num_examples - int(self.confusion_MM.sum()):
+            yield f"{classless} of the images get no class and count as wrong: the model's logits are not finite there"
         names = [_short(name) for name in self.classes]
         width = max(len("class"), *map(len, names))
         yield (
@@ -197,10 +199,12 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         has_bins=has_bins,
         temperature=trained.temperature,
     )
-    histograms = (
-        histograms_of(np.stack(bins_MN, axis=1), images.labels_N, predicted_N, num_classes) if bins_MN else None
-    )
     is_named_N = predicted_N >= 0
+    histograms = (
+        histograms_of(np.stack(bins_MN, axis=1), images.labels_N, predicted_N, num_classes)
+        if bins_MN and is_named_N.all()
+        else None
+    )
     cells_N = images.labels_N[is_named_N] * num_classes + predicted_N[is_named_N]
     return ModelEvaluation(
         title=trained.title,

@@ -5,36 +5,46 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from fedplcc.runs.artifacts import MANIFEST
 from fedplcc.shared.config.run import FederationFile
 from fedplcc.trainer.data.specs import places_of
 
+GONE = sys.maxsize
+"""Time of a change of files that are not there."""
 
-def changed_since(federation: FederationFile, folder: Path, known: dict[str, int] | None = None) -> str | None:
-    """Return a sentence on clients whose files have changed since a run ended; None where none have, or it has not ended.
 
-    Args:
-        federation: The run's configuration with its clients.
-        folder: Its folder.
-        known: When files of data specifications last changed, for the next call.
-    """
-    if not (folder / MANIFEST).exists():
-        return None
-    ended, known = (folder / MANIFEST).stat().st_mtime_ns, {} if known is None else known
-    for client in federation.clients.values():
-        if client.data not in known:
-            known[client.data] = _last_change(client.data)
-    changed = [name for name, client in federation.clients.items() if known[client.data] > ended]
+def changed_since(federation: FederationFile, folder: Path) -> str | None:
+    """Return a sentence on clients whose files have changed since a run ended; None where none have, or it has not ended."""
+    changed = _changed(federation, folder, {})
     if not changed:
         return None
     names = ", ".join(changed)
     return f"files of {names} have changed since this run ended, or were linked: its results are of what they were"
 
 
+def runs_of_other_files(runs: Iterable[tuple[str, FederationFile, Path]]) -> list[str]:
+    """Return which runs, by name, ended before files of their clients changed; of files that are gone nothing is trained."""
+    known: dict[str, int] = {}
+    return [name for name, federation, folder in runs if set(_changed(federation, folder, known).values()) - {GONE}]
+
+
+def _changed(federation: FederationFile, folder: Path, known: dict[str, int]) -> dict[str, int]:
+    """Return the clients whose files have changed since a run ended, with the times; `known` has those of specifications."""
+    if not (folder / MANIFEST).exists():
+        return {}
+    ended = (folder / MANIFEST).stat().st_mtime_ns
+    for client in federation.clients.values():
+        if client.data not in known:
+            known[client.data] = _last_change(client.data)
+    times = {name: known[client.data] for name, client in federation.clients.items()}
+    return {name: time for name, time in times.items() if time > ended}
+
+
 def _last_change(spec: str) -> int:
-    """Return when a file that a specification names, or what a link there leads to, last changed; late if one is gone."""
+    """Return when a file that a specification names, or what a link there leads to, last changed."""
     waiting, seen, last = [os.fspath(place) for place in places_of(spec)], set[tuple[int, int]](), 0
     try:
         while waiting:
@@ -46,5 +56,5 @@ def _last_change(spec: str) -> int:
                 with os.scandir(place) as entries:
                     waiting += [entry.path for entry in entries if os.path.exists(entry.path)]
     except OSError:
-        return sys.maxsize
+        return GONE
     return last

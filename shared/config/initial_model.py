@@ -91,13 +91,16 @@ def lineage(*runs: Iterable[str]) -> tuple[str, ...]:
 
 
 def manifest_beside(model: Path) -> Mapping[str, Any] | None:
-    """Return the run.json beside a model file, as a run's folder has it; None where there is none."""
-    try:
-        manifest: Mapping[str, Any] = json.loads((model.parent / "run.json").read_bytes())
-        _ = manifest["run_id"], manifest["config"]["data"]["classes"], manifest["config"]["run"]["seed"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    return manifest
+    """Return the description of an adapted model beside its file, else the run.json of a run's; None where there is none."""
+    for path in (model.with_name(f"{model.name}.json"), model.with_name("run.json")):
+        try:
+            manifest: Mapping[str, Any] = json.loads(path.read_bytes())
+            _ = manifest["config"]["data"]["classes"], manifest["config"]["run"]["seed"]
+            if manifest["run_id"] is not None:
+                return manifest
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return None
 
 
 def runs_beside(model: Path) -> tuple[str, ...] | None:

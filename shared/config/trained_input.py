@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.tables.model import TIMM, UNSET_IN_0_2, TimmOptions
-from fedplcc.shared.config.tables.run_tables import DataSection
 
 UNNAMED_CLASSES = (
     "nobody names the classes of the model that the run begins with: its outputs are taken in the order of data.classes; "
@@ -38,8 +37,9 @@ def other_input(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tu
     found = next(_differences(theirs, config), None)
     if found is None:
         return None
-    advice = "use the same [model]" if found.key.startswith("model.") else f"write {_said(found.was)}"
-    return found.key, f"{found.sentence(run_id)}, and has learnt from such numbers; {advice}"
+    is_model = found.key.startswith("model.")
+    advice = "use the same [model]" if is_model else f"write {_said(found.was)}, the numbers that it has learnt from"
+    return found.key, f"{found.sentence(run_id)}; {advice}"
 
 
 def other_size(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> str:
@@ -49,7 +49,7 @@ def other_size(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> str
         for key, was, now in _data(theirs, config, ("image_size", "window"))
         if key == "image_size" or was is None
     ]
-    return "; ".join(said)
+    return f"{'; '.join(said)}: it has seen pictures in another way" if said else ""
 
 
 def names_classes(run: Mapping[str, Any]) -> bool:
@@ -61,12 +61,12 @@ def names_classes(run: Mapping[str, Any]) -> bool:
 def _differences(theirs: Mapping[str, Any], config: RunConfig) -> Iterator[Difference]:
     model, own = theirs.get("model", {}), config.model
     for key in ("name", "stem", "norm"):
-        was = model.get(key, "batch" if key == "norm" else None)
+        was = model.get(key, "batch" if key == "norm" else getattr(own, key))
         if was != getattr(own, key):
             yield Difference(f"model.{key}", was, getattr(own, key))
     options = {key: value for key, value in model.get("options", {}).items() if (key, value) not in UNSET_IN_0_2}
     defaults = TimmOptions.model_validate({}).model_dump() if TIMM.fullmatch(own.name) else {}
-    for key in sorted({**options, **own.options}):
+    for key in sorted({**options, **own.options}) if "options" in model else ():
         was, now = options.get(key, defaults.get(key)), own.options.get(key)
         if was != now:
             yield Difference(f"model.options.{key}", was, now)
@@ -82,10 +82,8 @@ def _data(theirs: Mapping[str, Any], config: RunConfig, keys: tuple[str, ...]) -
     """The keys of `[data]` that differ, with both values."""
     was, now = theirs.get("data", {}), config.data.model_dump(mode="json")
     for key in keys:
-        before = was.get(key, DataSection.model_fields[key].get_default())
-        before = list(before) if isinstance(before, tuple) else before
-        if before != now[key]:
-            yield key, before, now[key]
+        if key in was and was[key] != now[key]:
+            yield key, was[key], now[key]
 
 
 def _said(value: Any) -> str:

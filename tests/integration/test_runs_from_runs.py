@@ -122,6 +122,14 @@ def test_a_model_of_no_known_run_is_told_of_and_taken(trained: Path, tmp_path: P
     assert doubts(with_model_file(parse_federation({**values, "run": named}))) == ()
 
 
+def test_an_adapted_models_description_names_its_classes(trained: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site.safetensors"
+    shutil.copy(trained / "first" / "model.safetensors", site)
+    shutil.copy(trained / "first" / "run.json", f"{site}.json")
+    other = federation("folder:none", run={"initial_model": f"file:{site}"}, data={"classes": ["tails", "heads"]})
+    assert with_model_file(parse_federation(other)).config.run.initial_classes == ("heads", "tails")
+
+
 def test_an_heir_of_another_size_is_told_of(trained: Path) -> None:
     run = {"initial_model": f"file:{trained}/first/model.safetensors"}
     values = federation(f"folder:{trained}/images", 1, run=run, data={"image_size": 24})

@@ -85,7 +85,7 @@ def compare(
     from fedplcc.comparison.sweep.point_check import require_points
     from fedplcc.comparison.sweep.search import search
     from fedplcc.runs.atomic_file import make_folder
-    from fedplcc.runs.changed_files import changed_since
+    from fedplcc.runs.changed_files import runs_of_other_files
     from fedplcc.runs.initial_model import doubts
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
@@ -114,13 +114,13 @@ def compare(
     known = found.names_without_cells
     cells = plan(found.comparison, config, folder, only=chosen_rows, seeds=chosen_seeds, also_known=known)
     was_interrupted = found.was_interrupted or (not report_only and train(cells, folder, log=log or ()))
-    seen: dict[str, int] = {}
-    if older := [cell.name for cell in cells if changed_since(cell.federation, cell.folder, seen)]:
+    findings, names = write_report(found, config, cells, folder)
+    whole = [each.cell for each in findings.whole]
+    if older := runs_of_other_files((cell.name, cell.federation, cell.folder) for cell in whole):
         say(
             f"files of clients have changed since cells ended, or were linked: {named_few(older)} are of what they "
             "were, and cells that are trained now of others; remove the folders of those to train them anew"
         )
-    findings, names = write_report(found, config, cells, folder)
     console.print(
         f"{len(findings.whole)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
     )

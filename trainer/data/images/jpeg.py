@@ -15,8 +15,8 @@ from PIL import Image
 
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 """Begins what follows pixel data: neither a byte of theirs nor a mark at which to begin anew."""
-_SEQUENTIAL = re.compile(rb"\xff[\xc0\xc1]\x00", re.DOTALL)
-_SCAN, _END, _CODES = b"\xff\xda", b"\xff\xd9", b"\xff\xc4"
+_SEQUENTIAL, _CODES, _SCAN, _END, _FILL = (0xC0, 0xC1), 0xC4, 0xDA, 0xD9, 0xFF
+"""Kinds of segments, by the second byte of their marker."""
 _TAIL = 4
 """Bytes at the end of the pixel data, of which a whole picture needs some."""
 _AHEAD = b"\xfe" * 8
@@ -31,14 +31,17 @@ class PixelData:
     def __init__(self, image: Image.Image, descriptor: int) -> None:
         """Prepare."""
         data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        begin = data.find(_SCAN)
-        head = data[: max(0, begin)]
-        found = _MARKER.search(data, begin + 2) if _SEQUENTIAL.search(head) else None
-        end = len(data[: found.start()].rstrip(b"\xff")) if found is not None and found[0] == _END else 0
+        segments = list(_segments(data))
+        kind, _, begin = segments[-1] if segments else (_END, 0, 0)
+        is_sequential = any(each in _SEQUENTIAL for each, *_ in segments)
+        found = _MARKER.search(data, begin) if kind == _SCAN and is_sequential else None
+        end = len(data[: found.start()].rstrip(b"\xff")) if found is not None and found[0][1] == _END else 0
         self._asked, self._pieces = 0, iter((data[: end - _TAIL], data[end - _TAIL : end], _AHEAD, data[end:]))
         self._is_known = end - _TAIL > begin
         self._zeros = data.find(_ZEROS, begin, end) >= 0
-        self._zeros_are_flat = not self._zeros or all(_first_codes(head))
+        self._zeros_are_flat = not self._zeros or all(
+            is_flat for each, first, last in segments if each == _CODES for is_flat in _first_codes(data[first:last])
+        )
         if self._is_known:
             setattr(image, "load_read", self._read)  # noqa: B010 - Pillow asks for a file's bytes by it
 
@@ -57,20 +60,26 @@ class PixelData:
         return self._zeros and (self.misfits or not self._zeros_are_flat)
 
 
-def _first_codes(head: bytes) -> Iterator[bool]:
-    """Whether zeros alone say that a block is flat, by each table of codes for what varies within one.
+def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the kind of each segment before the pixel data, and where its content begins and ends; it may be a preview."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == _FILL:
+        kind, end = data[at + 1], at + 2 + int.from_bytes(data[at + 2 : at + 4])
+        if kind == _FILL:
+            at += 1
+            continue
+        yield kind, at + 4, end
+        if kind in (_SCAN, _END):
+            return
+        at = end
 
-    Args:
-        head: The file before its pixel data.
-    """
-    at = head.find(_CODES)
-    while at >= 0:
-        end = at + 2 + int.from_bytes(head[at + 2 : at + 4])
-        at += 4
-        while at + 1 + _NUM_LENGTHS < end:
-            is_of_changes, numbers = head[at] >> 4, head[at + 1 : at + 1 + _NUM_LENGTHS]
-            at += 1 + _NUM_LENGTHS
-            if is_of_changes:
-                yield head[at] == 0
-            at += sum(numbers)
-        at = head.find(_CODES, end)
+
+def _first_codes(tables: bytes) -> Iterator[bool]:
+    """Whether zeros alone say that a block is flat, by each table of codes for what varies within one."""
+    at = 0
+    while at + 1 + _NUM_LENGTHS < len(tables):
+        is_of_changes, numbers = tables[at] >> 4, tables[at + 1 : at + 1 + _NUM_LENGTHS]
+        at += 1 + _NUM_LENGTHS
+        if is_of_changes and at < len(tables):
+            yield tables[at] == 0
+        at += sum(numbers)

@@ -170,7 +170,9 @@ def test_no_image_at_all_is_wrong_usage(run: Path, tmp_path: Path) -> None:
     assert refused("predict", run, tmp_path / "none.png") == (2, f"fedplcc: there is no file {tmp_path / 'none.png'}\n")
 
 
-def test_a_model_whose_logits_overflow_is_one_sentence(run: Path, pictures: Path, tmp_path: Path) -> None:
+def test_a_model_whose_logits_overflow_is_one_sentence(
+    run: Path, ended_runs: Path, pictures: Path, tmp_path: Path
+) -> None:
     overflowing = tmp_path / "run"
     shutil.copytree(run, overflowing)
     arrays = load_file(overflowing / "model.safetensors")
@@ -181,6 +183,9 @@ def test_a_model_whose_logits_overflow_is_one_sentence(run: Path, pictures: Path
     code, error = refused("predict", overflowing, pictures)
     assert code == 2
     assert "its logits are not finite" in error
+    found = called("evaluate", overflowing, "--data", f"npz:{ended_runs / 'left.npz'}", "--json")
+    assert "of the images get no class and count as wrong: the model's logits are not finite there" in found[2]
+    assert "auc" not in json.loads(found[1])
 
 
 def test_a_batch_of_images_is_predicted_as_each_alone(run: Path, pictures: Path, tmp_path: Path) -> None:

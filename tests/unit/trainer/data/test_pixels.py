@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import warnings
@@ -351,6 +352,21 @@ def test_a_jpeg_of_which_a_part_is_lost_is_refused_and_a_changed_one_said(
     with remarks_on_pictures() as said, path.open("rb") as file, Image.open(file) as image:
         assert np.array_equal(read_pixels(path), np.asarray(image))
     assert list(said) == ["its pixel data do not fit its size: a part of the picture may be damaged"]
+
+
+def test_a_jpeg_with_a_preview_in_its_head_and_more_behind_its_end_is_whole(tmp_path: Path) -> None:
+    preview, path = io.BytesIO(), tmp_path / "x.jpg"
+    Image.fromarray(RNG.integers(0, 256, (16, 16, 3), np.uint8)).save(preview, "JPEG")
+    exif = Image.Exif()
+    exif[0x010E] = "a camera's"
+    picture = Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8))
+    picture.save(path, exif=exif.tobytes() + preview.getvalue(), comment=b"\xff\xda\xff\xd9" + bytes(200))
+    content = path.read_bytes()
+    for more in (b"", preview.getvalue(), bytes(300)):
+        path.write_bytes(content[:2] + b"\xff\xff" + content[2:] + more)
+        with remarks_on_pictures() as said, Image.open(path) as image:
+            assert np.array_equal(read_pixels(path), np.asarray(image))
+        assert not said
 
 
 @pytest.mark.parametrize("kind", ["bmp", "dds", "pcx", "ppm", "sgi", "tga", "tif"])
