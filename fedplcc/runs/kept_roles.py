@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fedplcc.runs.atomic_file import atomic_file, make_folder
-from fedplcc.terminal.class_sentences import copies_sentences
 from fedplcc.trainer.data.record import TEST, TRAIN, RunRecord
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import KEPT_RECORDS, manifest_in
@@ -39,8 +38,10 @@ def keep_roles(states: Mapping[str, Path], folder: Path) -> None:
                 file.write(record.without_names.to_bytes())
 
 
-def images_of_others(states: Mapping[str, Path], run_id: str, only_tested: Collection[str]) -> list[str]:
-    """Return a sentence on each client that is tested in a run on images that another one trains on.
+def images_of_roles(
+    states: Mapping[str, Path], run_id: str, only_tested: Collection[str]
+) -> tuple[dict[str, Collection[str]], dict[str, Collection[str]]]:
+    """Return digests of the images that each client trains on in a run, and of those that it is tested on.
 
     Args:
         states: Folder of each client's kept state.
@@ -48,7 +49,7 @@ def images_of_others(states: Mapping[str, Path], run_id: str, only_tested: Colle
         only_tested: Clients that never train.
     """
     found = {client: record.latest for client, kept in states.items() if (record := _records(kept).get(run_id))}
-    return copies_sentences(
+    return (
         {client: record.digests(TRAIN) for client, record in found.items() if client not in only_tested},
         {client: record.digests(TEST) for client, record in found.items()},
     )

@@ -26,7 +26,7 @@ from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MODEL, PROTOTYPES, RunRecord, blob_file, write_record
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
-from fedplcc.runs.kept_roles import bring_roles, images_of_others, keep_roles
+from fedplcc.runs.kept_roles import bring_roles, images_of_roles, keep_roles
 from fedplcc.runs.readiness import Readiness, check_device
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.shared.config.run import FederationFile, RunConfig, canonical_json
@@ -51,6 +51,7 @@ from fedplcc.simulation.engines import make_engine
 from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessAggregator
 from fedplcc.simulation.parallelism import EngineName
 from fedplcc.simulation.watch import RunWatch
+from fedplcc.terminal.class_sentences import copies_sentences
 from fedplcc.terminal.progress import RunProgress
 from fedplcc.trainer.cancellation import Cancelled, ShouldStop, never
 from fedplcc.trainer.owner.consent import Consent
@@ -359,7 +360,7 @@ def simulate_in_folder(
                 shutil.copyfileobj(source, target)
         keep_roles(simulation.states, folder.path)
         only_tested = [name for name, client in federation.clients.items() if client.evaluate_only]
-        for sentence in images_of_others(simulation.states, simulation.run.run_id, only_tested):
+        for sentence in copies_sentences(*images_of_roles(simulation.states, simulation.run.run_id, only_tested)):
             progress.problem(sentence)
     write_record(folder.path, record)
     return record

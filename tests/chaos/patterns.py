@@ -121,7 +121,7 @@ def _used_in(path: str, tree: ast.Module, uses: dict[str, set[str]]) -> Iterator
                 raise Unlisted(f"{path}:{call.lineno}: {ast.unparse(call.args[0])}") from error
             texts = known(module)
         of_name = uses.get(names.get(call, ""), set()) or {"search"}
-        for text in texts:
+        for text in (each.decode("latin-1") if isinstance(each, bytes) else each for each in texts):  # alike as text
             for use in sorted(of_name if function == "compile" else {function}):
                 yield Used(f"{path}:{call.lineno}", re.compile(text, flags), use)
 
