@@ -27,6 +27,7 @@ FACTS: Mapping[str, re.Pattern[str]] = {
 }
 """Form of each fact. A trainer lets a reason out only if it is one of fedplcc's own."""
 EVENTS: Mapping[str, tuple[str, ...]] = {
+    "alone_diverged": (),
     "blob_corrupt": (),
     "certificate_renewed": (),
     "client_model_changed": (),

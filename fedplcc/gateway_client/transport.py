@@ -21,7 +21,15 @@ from fedplcc.gateway_client.answers import successful
 from fedplcc.gateway_client.gateway_tls import context_for
 from fedplcc.gateway_client.own_keys import key_for
 from fedplcc.shared.codes import Code
-from fedplcc.shared.errors import BlobTooLarge, FedplccError, InvalidConfig, TlsFailed, TooManyOpenRuns, Unavailable
+from fedplcc.shared.errors import (
+    BlobTooLarge,
+    FedplccError,
+    Internal,
+    InvalidConfig,
+    TlsFailed,
+    TooManyOpenRuns,
+    Unavailable,
+)
 from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
 from fedplcc.shared.wire.peer_versions import USER_AGENT
 from fedplcc.shared.wire.trouble.connection_trouble import speaks_grpc, unknown_name
@@ -39,6 +47,10 @@ PAUSE_S = (0.25, 5.0)
 """First and longest pause between attempts; each lasts between half and all of it."""
 MAX_ASKED_PAUSE_S = 30.0
 """Longest pause between attempts that a gateway may ask for."""
+MAX_ANSWER_BYTES = 1 << 30
+"""Most bytes of an answer that is read whole, unpacked: a few packed ones can be as many as they like."""
+_OF_TRANSFER = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+"""Headers that hold for a body on its way."""
 DELETE_S = 310.0
 """Longest wait for the answer to a deletion: thousands of files are removed, after those of the deletions before it."""
 
@@ -106,7 +118,7 @@ class Transport:
         for attempt in range(1, self._attempts + 1):
             try:
                 with self._transport_errors():
-                    answer = await self._http.request(method, path, timeout=timeout, **parts)
+                    answer = await self._whole(self._http.build_request(method, path, timeout=timeout, **parts))
                 return successful(answer)
             except (GatewayAbsent, TlsFailed, BlobTooLarge, TooManyOpenRuns):
                 raise
@@ -116,6 +128,24 @@ class Transport:
                 asked_s = _asked_pause_s(error)
             await self.pause(attempt, at_least_s=asked_s)
         raise AssertionError("the last attempt returns or raises")
+
+    async def _whole(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer to a request with its body, unpacked.
+
+        Raises:
+            Internal: It is longer than any gateway's.
+        """
+        answer = await self._http.send(request, stream=True)
+        try:
+            body = bytearray()
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise Internal(f"what answers at {request.url} is no fedplcc gateway: its answer has no end")
+        finally:
+            await answer.aclose()
+        headers = {name: value for name, value in answer.headers.items() if name not in _OF_TRANSFER}
+        return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=request)
 
     @asynccontextmanager
     async def stream(self, path: str, *, silence_s: float = ANSWER_S, **parts: Any) -> AsyncIterator[httpx.Response]:

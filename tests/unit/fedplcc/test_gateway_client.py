@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
@@ -118,6 +119,13 @@ def follow(gateway: Recorded) -> list[int | str]:
 
 
 # Errors
+
+
+def test_an_answer_that_has_no_end_is_no_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedplcc.gateway_client.transport.MAX_ANSWER_BYTES", 10_000)
+    packed = httpx.Response(200, headers={"Content-Encoding": "gzip"}, content=gzip.compress(bytes(1_000_000)))
+    with pytest.raises(Internal, match="its answer has no end"):
+        Recorded(packed).ask(lambda there: there.get_run("r"))
 
 
 def test_a_problem_document_becomes_the_error_that_it_stands_for() -> None:
