@@ -23,7 +23,7 @@ class Difference(NamedTuple):
 
     def sentence(self, run_id: str) -> str:
         """Return what differs."""
-        return f"{self.key} is {_said(self.now)}, and was {_said(self.was)} in run {run_id}, which trained the initial model"
+        return f"{self.key} is {_said(self.now)}, and was {_said(self.was)} in run {run_id}, which trained the model"
 
 
 def other_input(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tuple[str, str] | None:
