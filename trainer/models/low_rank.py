@@ -1,8 +1,8 @@
 """Low-rank changes of a backbone's layers: W + B A, of which B is trained and travels (docs/algorithms.md, rule 24.4).
 
 A is the same at every site, so that the mean of clients' B gives the mean of their layers, and in every run, so that one
-may begin with the model of another. It is signs, on any machine alike. PyTorch's parametrisations put the sum in the place of
-the weight.
+may begin with the model of another. It is signs, on any machine alike. PyTorch's parametrisations put the sum in the
+place of the weight.
 
 Shape legend: O outputs, I inputs times the size of the kernel, R rank.
 """
