@@ -19,9 +19,9 @@ from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import SESSION, Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
-from fedplcc.shared.config.initial_model import lineage, role_fault
+from fedplcc.shared.config.initial_model import lineage
 from fedplcc.shared.config.run import RunConfig, check_scale, parse_run_config
-from fedplcc.shared.config.trained_input import other_input
+from fedplcc.shared.config.trained_input import other_input, role_fault
 from fedplcc.shared.errors import (
     InvalidConfig,
     MalformedRequest,
@@ -229,13 +229,12 @@ class RunCreation:
         Raises:
             InvalidConfig: It would test on images that were trained on.
         """
-        ours = config.data.model_dump(mode="json")
         for run_id in config.run.initial_runs or ():
             try:
                 run = self._ledger.get(run_id)
             except RunNotFound:
                 continue  # deleted, or of another aggregator: the clients compare their own records
-            fault = role_fault(run_id, document_of(run)["data"], ours)
+            fault = role_fault(run_id, document_of(run), config)
             if fault is not None:
                 raise InvalidConfig(fault[1], location=fault[0])
 

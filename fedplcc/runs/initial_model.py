@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 from fedplcc.runs.backbone_digests import doubt_about_pixels, with_digests
 from fedplcc.shared.config.doubts import doubts_about
-from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, parse_initial_model, role_fault, runs_beside
+from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, parse_initial_model, runs_beside
 from fedplcc.shared.config.run import FederationFile, RunConfig
-from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, other_input, other_size
+from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, other_input, other_size, role_fault
 from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
 from fedplcc.shared.tensors import read_header
 from fedplcc.shared.types import MODEL, BlobRef
@@ -83,9 +83,7 @@ def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:
     if runs is None or manifest is None:
         return ()
     theirs = manifest["config"]
-    fault = other_input(runs[0], theirs, config) or role_fault(
-        runs[0], theirs["data"], config.data.model_dump(mode="json")
-    )
+    fault = other_input(runs[0], theirs, config) or role_fault(runs[0], theirs, config)
     if fault is not None:
         raise InvalidConfig(fault[1], location=fault[0])
     return runs

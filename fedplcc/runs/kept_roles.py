@@ -30,9 +30,7 @@ def keep_roles(states: Mapping[str, Path], folder: Path) -> None:
         StoreUnavailable: It cannot be written.
     """
     for client, kept in states.items():
-        for run_id, record in _records(
-            kept
-        ).items():  # of one without any nobody knows, as is said in a run from this one
+        for run_id, record in _records(kept).items():  # without any nobody knows, as a run from this one is told
             make_folder(folder / ROLES / client)
             with atomic_file(folder / ROLES / client / run_id) as file:
                 file.write(record.without_names.to_bytes())

@@ -36,16 +36,7 @@ from fedplcc.shared.errors import InvalidConfig, RequestIdReused
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.steering import ExtendRun, StopRun
-from fedplcc.shared.types import (
-    BlobRef,
-    EventQuery,
-    Round,
-    RoundPhase,
-    Run,
-    RunSpec,
-    RunStatus,
-    TaskKind,
-)
+from fedplcc.shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, RunStatus, TaskKind
 from fedplcc.simulation.engine import Observers, Site, Work
 from fedplcc.simulation.engines import make_engine
 from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessAggregator

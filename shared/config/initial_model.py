@@ -109,28 +109,3 @@ def runs_beside(model: Path) -> tuple[str, ...] | None:
     if manifest is None:
         return None
     return lineage([str(manifest["run_id"])], manifest["config"]["run"].get("initial_runs") or ())
-
-
-def role_fault(run_id: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the key by which a run would test on images that an earlier one trained on, and why; None without one.
-
-    Args:
-        run_id: The run that trained the initial model.
-        theirs: Its `[data]`.
-        ours: `[data]` of the run that begins with the model.
-    """
-    key = "test_every"
-    if theirs.get(key, ours[key]) != ours[key]:
-        return f"data.{key}", (
-            f"data.{key} is {ours[key]}, and was {theirs[key]} in run {run_id}, which trained the initial model: images "
-            f"that it trained on would be tested on; write {theirs[key]}"
-        )
-    key = "validation_every"
-    was, wanted = theirs.get(key), ours[key]
-    if wanted is not None and was != wanted:
-        return f"data.{key}", (
-            f"data.{key} is {wanted}, and was {'not set' if was is None else was} in run {run_id}, which trained the "
-            "initial model: images that it trained on would choose the best round; "
-            + ("leave it out" if was is None else f"write {was}, or leave it out")
-        )
-    return None

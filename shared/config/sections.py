@@ -22,6 +22,7 @@ from fedplcc.shared.errors import InvalidConfig
 
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""
+_KIND = re.compile(r"\.(bool|float|literal\[.*\]|tuple\[.*\])(?=(\.\d+)?$)")
 ABOUT_NAMES = "a name is up to 64 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
@@ -93,9 +94,14 @@ def validate(kind: type[Model], values: Any, prefix: str) -> Model:
         raise InvalidConfig("; ".join(explain(problem, prefix) for problem in error.errors()[:MAX_SAID])) from error
 
 
+def key_of(place: Iterable[str | int], prefix: str) -> str:
+    """Return the key in a place of pydantic's, which also names the kind of a value that may be of several."""
+    return _KIND.sub("", prefix + ".".join(map(str, place))).rstrip(".")
+
+
 def explain(problem: Any, prefix: str = "") -> str:
     """Return a sentence for one problem that pydantic found: key, value, and the expectation."""
-    key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
+    key = key_of(problem["loc"], prefix)
     if problem["type"] == "missing":
         return f"{key} is missing"
     if problem["type"] in ("too_short", "too_long"):

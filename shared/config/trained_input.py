@@ -23,7 +23,7 @@ class Difference(NamedTuple):
 
     def sentence(self, run_id: str) -> str:
         """Return what differs."""
-        return f"{self.key} is {_said(self.now)}, and was {_said(self.was)} in run {run_id}, which trained the initial model"
+        return f"{self.key} is {_said(self.now)}, and was {_said(self.was)} in run {run_id}, which trained the model"
 
 
 def other_input(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tuple[str, str] | None:
@@ -42,12 +42,24 @@ def other_input(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tu
     return found.key, f"{found.sentence(run_id)}; {advice}"
 
 
+def role_fault(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tuple[str, str] | None:
+    """Return the key by which a run would test on images that an earlier one trained on, and why; else None."""
+    images = "images that it trained on would"
+    for found in _data(theirs, config, ("test_every", "validation_every")):
+        if found.key == "data.test_every":
+            return found.key, f"{found.sentence(run_id)}: {images} be tested on; write {found.was}"
+        if found.now is not None:
+            advice = "leave it out" if found.was is None else f"write {found.was}, or leave it out"
+            return found.key, f"{found.sentence(run_id)}: {images} choose the best round; {advice}"
+    return None
+
+
 def other_size(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> str:
     """Return a sentence on pictures that a first model has seen in another way, which may be meant; else nothing."""
     said = [
-        Difference(f"data.{key}", was, now).sentence(run_id)
-        for key, was, now in _data(theirs, config, ("image_size", "window"))
-        if key == "image_size" or was is None
+        found.sentence(run_id)
+        for found in _data(theirs, config, ("image_size", "window"))
+        if found.key == "data.image_size" or found.was is None
     ]
     return f"{'; '.join(said)}: it has seen pictures in another way" if said else ""
 
@@ -73,17 +85,15 @@ def _differences(theirs: Mapping[str, Any], config: RunConfig) -> Iterator[Diffe
     is_part = "all" not in (theirs.get("training", {}).get("train", "all"), config.training.train)
     if is_part and (was := model.get("weights_sha256")) != own.weights_sha256:
         yield Difference("model.weights_sha256", was, own.weights_sha256)
-    for key, was, now in _data(theirs, config, ("mean", "std", "window")):
-        if was is not None:
-            yield Difference(f"data.{key}", was, now)
+    yield from (found for found in _data(theirs, config, ("mean", "std", "window")) if found.was is not None)
 
 
-def _data(theirs: Mapping[str, Any], config: RunConfig, keys: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
-    """The keys of `[data]` that differ, with both values."""
+def _data(theirs: Mapping[str, Any], config: RunConfig, keys: tuple[str, ...]) -> Iterator[Difference]:
+    """Yield which keys of `[data]` differ."""
     was, now = theirs.get("data", {}), config.data.model_dump(mode="json")
     for key in keys:
         if key in was and was[key] != now[key]:
-            yield key, was[key], now[key]
+            yield Difference(f"data.{key}", was[key], now[key])
 
 
 def _said(value: Any) -> str:

@@ -102,7 +102,7 @@ def build_model(
         if has_frozen_layers(train):
             _halves(section.model_dump_json(), image_size, consent, train)  # what timm draws is none of the run's draws
         with seeded(derive_seed("model", seed)):
-            made = _make(section, num_classes, image_size, train, seed, with_weights=with_weights, consent=consent)
+            made = _make(section, num_classes, image_size, train, with_weights=with_weights, consent=consent)
             # A timm model keeps the contract, and to try it would cost a pass through the backbone in each task.
             model = made if isinstance(made, TimmModel) else checked(made, section.name, num_classes, image_size)
     if feature_dim is not None:
@@ -138,14 +138,7 @@ def _halves(section_json: str, image_size: int, consent: Consent, train: str) ->
 
 
 def _make(
-    section: ModelSection,
-    num_classes: int,
-    image_size: int,
-    train: str,
-    seed: int,
-    *,
-    with_weights: bool,
-    consent: Consent,
+    section: ModelSection, num_classes: int, image_size: int, train: str, *, with_weights: bool, consent: Consent
 ) -> object:
     match = TIMM.fullmatch(section.name)
     if match is not None and has_frozen_layers(train):
@@ -160,7 +153,7 @@ def _make(
         return model
     if match is not None:
         options = TimmOptions.model_validate(section.options)
-        return timm_model(match["name"], num_classes, image_size, options, weights, train=train, seed=seed)
+        return timm_model(match["name"], num_classes, image_size, options, weights, train=train)
     if not FACTORY.fullmatch(section.name):
         raise InvalidModel(f"unknown model {section.name!r}; known: {', '.join(BUILTIN)}; or {MODEL_FORMS}")
     consent.check_code(section.name)

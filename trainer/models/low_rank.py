@@ -1,7 +1,8 @@
 """Low-rank changes of a backbone's layers: W + B A, of which B is trained and travels (docs/algorithms.md, rule 24.4).
 
-A is the same at every site, so that the mean of clients' B gives the mean of their layers. It is drawn as signs from the
-run's seed, on any machine alike. PyTorch's parametrisations put the sum in the place of the weight.
+A is the same at every site, so that the mean of clients' B gives the mean of their layers, and in every run, so that one
+may begin with the model of another. It is signs, on any machine alike. PyTorch's parametrisations put the sum in the
+place of the weight.
 
 Shape legend: O outputs, I inputs times the size of the kernel, R rank.
 """
@@ -50,12 +51,11 @@ def _signs(num_rows: int, num_columns: int, name: str) -> Tensor:
     return torch.from_numpy(signs.reshape(num_rows, num_columns))
 
 
-def add_low_rank(backbone: nn.Module, seed: int, name: str) -> frozenset[nn.Module]:
+def add_low_rank(backbone: nn.Module, name: str) -> frozenset[nn.Module]:
     """Put a change of low rank into each linear layer and each convolution that mixes channels; returns these changes.
 
     Args:
         backbone: A model without its classifier.
-        seed: The run's.
         name: The model's name in messages.
 
     Raises:
@@ -66,7 +66,7 @@ def add_low_rank(backbone: nn.Module, seed: int, name: str) -> frozenset[nn.Modu
         raise InvalidModel(f'model {name!r} has no layer for training.train = "lora"; choose "norm" or "all"')
     changes = set[nn.Module]()
     for path, layer in layers.items():
-        change = LowRank(layer.weight, f"lora {seed} {path}")
+        change = LowRank(layer.weight, f"lora 0 {path}")
         # What it checks would run the layer's weight through the change, which the outline of a model cannot.
         parametrize.register_parametrization(layer, "weight", change, unsafe=True)
         changes.add(change)

@@ -155,7 +155,6 @@ def timm_model(
     weights: Mapping[str, Tensor] | None = None,
     *,
     train: str = "all",
-    seed: int = 0,
 ) -> TimmModel:
     """Return timm's model of that name under a new head.
 
@@ -166,7 +165,6 @@ def timm_model(
         options: The run's `[model.options]`.
         weights: The backbone's tensors under timm's names, which timm fits to the images' size; None where it is drawn.
         train: "all", "norm" or "lora".
-        seed: The run's, by which the fixed factors of "lora" are drawn.
 
     Raises:
         InvalidModel: timm is not installed or has no such model, the weights are of another, or the images do not fit.
@@ -174,7 +172,7 @@ def timm_model(
     backbone, width = timm_backbone(name, image_size, weights)
     trained = None
     if train == "lora":
-        trained = add_low_rank(backbone, seed, f"timm:{name}")
+        trained = add_low_rank(backbone, f"timm:{name}")
     elif train != "all":
         trained = trained_layers(backbone, train, f"timm:{name}")
     model = TimmModel(backbone, width, num_classes, options, trained)

@@ -159,8 +159,8 @@ class Gate:
     def _spent(self, task: Task, asked: Asked, decisions: Decisions) -> FedplccError | None:
         """Count the task; return why it may not be done where the run has had its rounds with other models."""
         last = decisions.of(asked.run_id)
-        if self._rule in (None, ALWAYS) or last is None or task.kind is TaskKind.INIT:
-            return None
+        if self._rule in (None, ALWAYS) or last is None or _changed(asked, last) or task.kind is TaskKind.INIT:
+            return None  # it is of no approval, or of another run's
         facts = [task.round, [blob.sha256 for blob in task.payload.blobs], dict(task.payload.scalars)]
         is_counted = self._kept.answers(last, task.kind.value, sha256_hex(canonical_json(facts).encode()))
         return None if is_counted else AwaitsApproval(SPENT)

@@ -1,4 +1,4 @@
-"""Changes of low rank: the first model is the backbone's, means of changes are those of layers, A is the seed's."""
+"""Changes of low rank: the first model is the backbone's, means of changes are those of layers, A is the layer's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def a_backbone() -> nn.Sequential:
         ).double()
 
 
-def changed(seed: int = 0) -> tuple[nn.Sequential, list[nn.Parameter]]:
+def changed() -> tuple[nn.Sequential, list[nn.Parameter]]:
     backbone = a_backbone()
-    add_low_rank(backbone, seed, "tiny")
+    add_low_rank(backbone, "tiny")
     return backbone.double(), [param for name, param in backbone.named_parameters() if name.endswith(".factor")]
 
 
@@ -61,11 +61,9 @@ def test_the_mean_of_changes_is_that_of_layers_and_what_is_merged_computes_the_s
     torch.testing.assert_close(plain(IMAGES), expected)
 
 
-def test_the_fixed_factor_is_of_the_seed_and_the_layer_and_the_same_on_every_machine() -> None:
-    buffers = [dict(changed(seed)[0].named_buffers()) for seed in (0, 0, 1)]
-    first, again, other = ([value for name, value in sorted(of.items())] for of in buffers)
+def test_the_fixed_factor_is_of_the_layer_and_the_same_on_every_machine() -> None:
+    first, again = ([value for _, value in sorted(changed()[0].named_buffers())] for _ in range(2))
     assert all(map(torch.equal, first, again))
-    assert not any(map(torch.equal, first, other))
     assert len({value.abs().max().item() for value in first}) == 3
     digest = hashlib.sha256(b"".join(value.sign().float().numpy().tobytes() for value in first)).hexdigest()
     assert digest.startswith("84b0acb704a482c6")
@@ -73,4 +71,4 @@ def test_the_fixed_factor_is_of_the_seed_and_the_layer_and_the_same_on_every_mac
 
 def test_a_backbone_without_such_layers_is_refused() -> None:
     with pytest.raises(InvalidModel, match=r'no layer for training\.train = "lora"'):
-        add_low_rank(nn.Sequential(nn.Conv2d(3, 3, 3, groups=3), nn.Flatten()), 0, "tiny")
+        add_low_rank(nn.Sequential(nn.Conv2d(3, 3, 3, groups=3), nn.Flatten()), "tiny")

@@ -14,7 +14,7 @@ from fedplcc.shared.errors import InvalidConfig, InvalidModel, WeightsMissing
 from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.training import RoundInputs, local_train
-from fedplcc.trainer.models import build_model, state_arrays
+from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 from fedplcc.trainer.models.cut import cut
 from fedplcc.trainer.models.partial import trained_layers
 from fedplcc.trainer.models.timm_backbone import timm_backbone
@@ -88,6 +88,18 @@ def test_only_what_is_trained_is_the_models_state_and_moves(
     moved = {name for name, tensor in made.state_dict().items() if not torch.equal(tensor, whole[name])}
     assert moved <= set(before)
     assert not names or any(name.startswith("backbone.") for name in moved)
+
+
+@pytest.mark.parametrize("train", ["head", "norm", "lora", "last:1"])
+def test_what_is_trained_computes_the_same_in_a_run_of_another_seed(train: str, consent: Consent) -> None:
+    config = config_of(consent, VIT, train, hidden_dim=8)
+    model, images = built(consent, config), some_data(config=config)
+    trained(model, config, images)
+    other: Any = build_model(config.model, 3, 32, 1, with_weights=True, consent=consent, train=train)
+    load_arrays(other, state_arrays(model))
+    x, _ = next(images.in_order(20))
+    with torch.no_grad():
+        assert torch.equal(other.eval()(x), model.eval()(x))
 
 
 @pytest.mark.parametrize(("model_name", "train"), [(CONV, "head"), (CONV, "last:2"), (VIT, "last:1"), (VIT, "last:3")])

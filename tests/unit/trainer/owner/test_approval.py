@@ -348,9 +348,9 @@ def test_a_task_beyond_the_rounds_that_were_approved_is_refused(kept: Kept) -> N
 
 
 def test_a_round_asked_for_again_with_other_models_counts_against_the_rounds_that_were_approved(kept: Kept) -> None:
-    def with_model(number: int, kind: TaskKind = TaskKind.TRAIN, run_id: str = "run-1") -> Task:
+    def with_model(number: int, kind: TaskKind = TaskKind.TRAIN, **run: Any) -> Task:
         blob = BlobRef(role="model", sha256=f"{number:064}", size_bytes=1000)
-        return replace(a_task(run_id, payload=Payload(tensor_groups=(blob,))), kind=kind)
+        return replace(a_task("run-1", payload=Payload(tensor_groups=(blob,)), **run), kind=kind)
 
     refused(kept, a_task())
     approved(kept, "run-1")
@@ -365,6 +365,10 @@ def test_a_round_asked_for_again_with_other_models_counts_against_the_rounds_tha
     assert refused(kept, with_model(3), "always") is None, "the policy is the yes"
     approved(kept, "run-1")
     assert [refused(kept, with_model(number)) is None for number in range(3, 7)] == [True, True, True, False]
+    refused(kept, a_task("run-2", rounds=6))
+    approved(kept, "run-2")
+    went_on = [refused(kept, with_model(number, rounds=6), "matching") for number in range(6)]
+    assert went_on == [None] * 6, "a run that goes on to as many rounds as another one has that was approved"
 
 
 def test_a_withdrawal_is_seen_from_within_a_task_without_a_heartbeat(
