@@ -96,7 +96,9 @@ def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
     assert bool(whole & names) == (train != "head")
 
 
-@pytest.mark.parametrize("train", ["head", "norm", "lora", "last:1", "all"])
+@pytest.mark.parametrize(
+    "train", ["head", "all", *(pytest.param(each, marks=pytest.mark.full) for each in ("norm", "lora", "last:1"))]
+)
 def test_what_is_trained_says_what_joining_is_worth_and_is_the_same_bytes(
     train: str, data: Path, weights: Path, tmp_path: Path
 ) -> None:
