@@ -65,10 +65,11 @@ from fedplcc.shared.process.certificate_metrics import CertificateSpan
 from fedplcc.shared.process.disk import why_unusable
 from fedplcc.shared.process.failpoints import arm_from_environment
 from fedplcc.shared.process.log import get_logger, set_up
+from fedplcc.shared.process.loopback import is_loopback
 from fedplcc.shared.process.metrics import new_registry, serve_metrics
 from fedplcc.shared.process.resources import SERVICE_FILES, remedy_for, require
 from fedplcc.shared.version import VERSION
-from fedplcc.shared.wire.addresses import is_loopback, join_address
+from fedplcc.shared.wire.addresses import join_address
 from fedplcc.shared.wire.serving.caller import Callers, Certificates
 from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 

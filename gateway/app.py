@@ -47,9 +47,10 @@ from fedplcc.shared.methods import add_methods
 from fedplcc.shared.process import disk, traces
 from fedplcc.shared.process.failpoints import arm_from_environment
 from fedplcc.shared.process.log import get_logger, set_up
+from fedplcc.shared.process.loopback import is_loopback
 from fedplcc.shared.process.resources import SERVICE_FILES, require
 from fedplcc.shared.version import VERSION
-from fedplcc.shared.wire.addresses import is_loopback, join_address
+from fedplcc.shared.wire.addresses import join_address
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""

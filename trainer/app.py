@@ -19,11 +19,11 @@ from fedplcc.shared.process import disk, traces
 from fedplcc.shared.process.allocator import keep_freed_memory
 from fedplcc.shared.process.failpoints import arm_from_environment
 from fedplcc.shared.process.log import bind, get_logger, set_up
+from fedplcc.shared.process.loopback import is_loopback
 from fedplcc.shared.process.metrics import new_registry, serve_metrics
 from fedplcc.shared.process.resources import TRAINER_FILES, require
 from fedplcc.shared.types import LogLevel
 from fedplcc.shared.version import VERSION
-from fedplcc.shared.wire.addresses import is_loopback
 from fedplcc.shared.wire.enrolling.renewal import Renewal
 from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from fedplcc.shared.wire.tls import ClientTls, require_identity

@@ -62,7 +62,7 @@ def gateway(subject: Subject) -> Iterator[Finding]:
 
     from fedplcc.gateway_client.gateway_tls import context_for
     from fedplcc.remote.health import READY_PATH, first_serving
-    from fedplcc.shared.wire.addresses import is_loopback
+    from fedplcc.shared.process.loopback import is_loopback
 
     url = subject.gateway if "://" in subject.gateway else f"http://{subject.gateway}"
     try:

@@ -30,7 +30,8 @@ from fedplcc.shared.errors import (
     TooManyOpenRuns,
     Unavailable,
 )
-from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
+from fedplcc.shared.process.loopback import is_loopback
+from fedplcc.shared.wire.addresses import join_address, require_secure
 from fedplcc.shared.wire.peer_versions import USER_AGENT
 from fedplcc.shared.wire.trouble.connection_trouble import speaks_grpc, unknown_name
 from fedplcc.shared.wire.trouble.tls_trouble import certificate_at

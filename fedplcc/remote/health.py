@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fedplcc.remote.own_identity import STATE, identity_below
 from fedplcc.shared.errors import FailedPrecondition, FedplccError, InvalidConfig, TlsFailed, Unavailable
-from fedplcc.shared.wire.addresses import is_loopback, require_secure, split_address
+from fedplcc.shared.process.loopback import is_loopback
+from fedplcc.shared.wire.addresses import require_secure, split_address
 
 READY_PATH = "/readyz"
 """What a gateway is asked if the URL names no path."""

@@ -21,8 +21,9 @@ from fedplcc.gateway.messages.message import MessageKind
 from fedplcc.shared.config.sections import MAX_SAID, Name, Section, explain
 from fedplcc.shared.errors import InvalidConfig, KeyInvalid
 from fedplcc.shared.identity.api_keys import parse_api_key
+from fedplcc.shared.process.loopback import is_loopback
 from fedplcc.shared.types import Event
-from fedplcc.shared.wire.addresses import is_host, is_loopback
+from fedplcc.shared.wire.addresses import is_host
 
 MAX_FILE_BYTES = 64 << 10
 """Largest file of receivers, and largest secret beside it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from urllib.parse import urlsplit
 
 MOST_OF_AN_ADDRESS = 128
 """Open connections of an address that have shown nothing that tells their callers apart."""
@@ -60,33 +59,6 @@ class AddressShares:
 def is_own(host: str) -> bool:
     """Whether an address is this machine's own, by which nobody else comes."""
     return plain_host(host) in OWN_ADDRESSES
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def name_of(host_header: str) -> str | None:
-    """Return the name in a Host header, in lower case and without port and last dot; None where it is none."""
-    try:
-        return (urlsplit(f"//{host_header}").hostname or "").removesuffix(".")
-    except ValueError:
-        return None
-
-
-def names_loopback(host_header: str) -> bool:
-    """Whether a Host header names this machine as nobody else can: who owns any other name may lead it to 127.0.0.1.
-
-    A page of such a name in a browser here would be of the same origin as what it asks for. Programs send none, or a name.
-    """
-    name = name_of(host_header) if host_header else "localhost"
-    return name is not None and (name.endswith(".localhost") or is_loopback(name))
 
 
 def network_of(host: str) -> str:

@@ -22,7 +22,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, make_wsgi_app
 
 from fedplcc.shared.errors import FedplccError, InvalidConfig
-from fedplcc.shared.process.address_shares import AddressShares, is_loopback, names_loopback, network_of
+from fedplcc.shared.process.address_shares import AddressShares, network_of
+from fedplcc.shared.process.loopback import is_loopback, names_loopback
 from fedplcc.shared.version import VERSION
 
 PREFIX = "fedplcc"

@@ -7,8 +7,8 @@ import re
 from urllib.parse import urlsplit
 
 from fedplcc.shared.errors import InvalidConfig
-from fedplcc.shared.process.address_shares import is_loopback as is_loopback
 from fedplcc.shared.process.address_shares import plain_host
+from fedplcc.shared.process.loopback import is_loopback
 
 MAX_URL = 2048
 """Most characters of a URL that a setting or another process names."""

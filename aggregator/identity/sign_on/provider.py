@@ -24,7 +24,8 @@ from joserfc.jwk import Key, KeySet
 
 from fedplcc.aggregator.identity.sign_on.id_tokens import MAX_TOKEN, refused
 from fedplcc.shared.errors import FedplccError, InvalidConfig, SignOnRefused, SignOnUnavailable
-from fedplcc.shared.wire.addresses import is_loopback, is_trustworthy
+from fedplcc.shared.process.loopback import is_loopback
+from fedplcc.shared.wire.addresses import is_trustworthy
 
 ANSWER_S = 5.0
 """Longest time of one answer."""

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedplcc.gateway.http.problem import respond_http
-from fedplcc.shared.process.address_shares import name_of, names_loopback
+from fedplcc.shared.process.loopback import name_of, names_loopback
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""

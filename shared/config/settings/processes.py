@@ -35,7 +35,8 @@ from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.config.tables.stream import MAX_STAGES, stages_spec
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process.log import Level
-from fedplcc.shared.wire.addresses import is_host, is_loopback, split_address
+from fedplcc.shared.process.loopback import is_loopback
+from fedplcc.shared.wire.addresses import is_host, split_address
 
 HIDDEN: dict[str, JsonValue] = {"hidden": True}
 """Mark of a setting for tests: it is in no help and no table."""

@@ -11,7 +11,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from fedplcc.shared.errors import InvalidConfig
-from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
+from fedplcc.shared.process.loopback import is_loopback
+from fedplcc.shared.wire.addresses import join_address, require_secure
 from fedplcc.shared.wire.call_observer import CallObserver
 from fedplcc.shared.wire.channels import IDLE_S, KEEPALIVE_S, MAX_MESSAGE_BYTES, SERVER_OPTIONS, with_keepalive
 from fedplcc.shared.wire.serving.caller import Callers

@@ -1,6 +1,7 @@
 import pytest
 
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.loopback import is_loopback
 from fedplcc.shared.wire import addresses
 
 
@@ -20,12 +21,12 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])
 def test_loopback_is_recognised(host: str) -> None:
-    assert addresses.is_loopback(host)
+    assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example.org", ""])
 def test_everything_else_is_not_loopback(host: str) -> None:
-    assert not addresses.is_loopback(host)
+    assert not is_loopback(host)
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "[::1]:50051"])
