@@ -241,10 +241,14 @@ class Budget:
             if not path.exists():
                 disk.replace_file(path, secrets.token_bytes(KEY_BYTES), "trainer.privacy.secret", mode=0o600)
             found = path.read_bytes()
+            named = self._named_secret()
+            is_other = bool(charges) and json.loads((self._folder / BUDGET).read_bytes()).get("secret", named) != named
         if len(found) != KEY_BYTES:
             raise StoreUnavailable(
                 f"the secret of this client's noise has {len(found)} bytes, not {KEY_BYTES}: {_RESTORE}"
             )
+        if is_other:
+            raise StoreUnavailable(f"the secret of this client's noise is not that of its releases: {_RESTORE}")
         return found
 
     def _check_room(self, charges: tuple[Charge, ...], mu: float) -> None:
@@ -291,10 +295,20 @@ class Budget:
 
     def _write(self, charges: tuple[Charge, ...]) -> None:
         content = _CHARGES.dump_python(charges, mode="json")
-        document = {"version": VERSION, "charges": content, "sha256": sha256_hex(canonical_json(content).encode())}
+        document = {
+            "version": VERSION,
+            "charges": content,
+            "sha256": sha256_hex(canonical_json(content).encode()),
+            "secret": self._named_secret(),
+        }
         disk.replace_file(
             self._folder / BUDGET, canonical_json(document).encode(), "trainer.privacy.budget", mode=0o600
         )
+
+    def _named_secret(self) -> str | None:
+        """A digest that names the secret and does not tell it; None before there is one."""
+        path = self._folder / SECRET
+        return sha256_hex(b"secret of the noise" + path.read_bytes()) if path.exists() else None
 
 
 _RESTORE = "put the folder `privacy` of its state directory back from a copy; until then it makes no release"

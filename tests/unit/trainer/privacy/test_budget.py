@@ -110,6 +110,9 @@ def test_a_lost_secret_is_no_new_one_once_a_release_was_made(tmp_path: Path) -> 
     (tmp_path / SECRET).unlink()
     with pytest.raises(StoreUnavailable, match="noise is gone: put the folder"):
         budget.key()
+    (tmp_path / SECRET).write_bytes(bytes(32))
+    with pytest.raises(StoreUnavailable, match="noise is not that of its releases: put the folder"):
+        budget.key()
     (tmp_path / SECRET).write_bytes(key)
     assert budget.key() == key
 
