@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fedplcc.comparison.outcomes import MEAN, SUMMARIES, WORST, Spread, outcome, over_seeds, spread
+from fedplcc.comparison.outcomes import MEAN, SUMMARIES, WORST, Spread, outcome, spread
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Line, Part, Table, Value
 from fedplcc.comparison.report.tables import accuracy_value, gain_text, score_in_words
-from fedplcc.comparison.round_values import mean_of, worst_of
 from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL, POOLED_MODEL
 
 MODELS = {
@@ -31,7 +31,7 @@ def joining_table(findings: Findings, dataset: str, rows: Sequence[str], domains
             continue
         label = comparison.label_of_row(row)
         for model, what in MODELS.items():
-            found = over_seeds(cells, "last", model)
+            found = _spreads(_scores(cell, model) for cell in cells)
             if model == POOLED_MODEL and not found:
                 continue
             values = [accuracy_value(found.get(column), None) for column in columns]
@@ -50,17 +50,30 @@ def joining_table(findings: Findings, dataset: str, rows: Sequence[str], domains
 
 def gain_over_seeds(cells: Sequence[CellResult]) -> dict[str, Spread]:
     """Return by how much clients' own models are above those of their images alone: by domain, mean, lowest; fractions."""
+    return _spreads(
+        {domain: own[domain] - alone for domain, alone in _scores(cell, ALONE_MODEL).items() if domain in own}
+        for cell in cells
+        if (own := _scores(cell, LOCAL_MODEL))
+    )
+
+
+def _scores(cell: CellResult, model: str) -> dict[str, float]:
+    """Return the last round's scores of the domains that also have a model of their images alone; others did not join."""
+    shown, alone = (outcome(cell.rounds, "last", each) for each in (model, ALONE_MODEL))
+    if shown is None or alone is None:
+        return {}
+    return {
+        domain: value
+        for domain, value in shown.accuracy.items()
+        if domain not in SUMMARIES and value is not None and alone.accuracy.get(domain) is not None
+    }
+
+
+def _spreads(scores: Iterable[Mapping[str, float]]) -> dict[str, Spread]:
+    """Return the spread over cells of the scores by domain, their mean, and the lowest."""
     found: dict[str, list[float]] = {}
-    for cell in cells:
-        own, alone = (outcome(cell.rounds, "last", model) for model in (LOCAL_MODEL, ALONE_MODEL))
-        if own is None or alone is None:
-            continue
-        by_domain: dict[str, float | None] = {
-            domain: value - other
-            for domain, value in own.accuracy.items()
-            if domain not in SUMMARIES and value is not None and (other := alone.accuracy.get(domain)) is not None
-        }
-        for column, value in {**by_domain, MEAN: mean_of(by_domain), WORST: worst_of(by_domain)}.items():
-            if value is not None:
-                found.setdefault(column, []).append(value)
+    for by_domain in filter(None, scores):
+        columns = {**by_domain, MEAN: statistics.fmean(by_domain.values()), WORST: min(by_domain.values())}
+        for column, value in columns.items():
+            found.setdefault(column, []).append(value)
     return {column: each for column, values in found.items() if (each := spread(values)) is not None}

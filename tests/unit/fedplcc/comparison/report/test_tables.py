@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.outcomes import Spread
+from fedplcc.comparison.report.joining_table import joining_table
 from fedplcc.comparison.report.tables import accuracy_value, gain_text
 from fedplcc.comparison.report.writing import csv_tables
+from fedplcc.comparison.round_values import RoundValues
 from tests.support import ROOT
 from tests.support.records.comparisons import (
     TOTAL,
@@ -93,3 +96,20 @@ def test_what_additions_round_decides_no_table() -> None:
     assert accuracy_value(sums, 0.3).is_best
     assert accuracy_value(Spread(0.3, None, 1), 0.1 + 0.2).is_best
     assert gain_text(Spread(0.015499999999999986, 0.0, 2)) == gain_text(Spread(0.0155, 0.0, 2)) == "+1.6 ± 0.0"
+
+
+def test_what_joining_is_worth_is_told_of_the_clients_that_joined(path: Path, tmp_path: Path) -> None:
+    fill(path, tmp_path / "out")
+    findings = findings_of(path, cells_of(path, tmp_path / "out"))
+    accuracy = {"global": {"mnist": 0.8, "svhn": 0.6, "left": 0.1}, "local": {"mnist": 0.9, "svhn": 0.7, "left": 0.2}}
+    accuracy["alone"] = {"mnist": 0.5, "svhn": 0.8}
+    rounds = [RoundValues(number=1, accuracy=accuracy, counts={}, computed={}, measured={})]
+    joined = replace(findings, results=[replace(findings.cells("digits", "average")[0], rounds=rounds)])
+    domains = {"mnist": "MNIST", "svhn": "SVHN", "left": "Left"}
+    (table,) = joining_table(joined, "digits", ["average"], domains)
+    assert [[value.text for value in line.values] for line in table.lines] == [
+        ["80.0", "60.0", "-", "70.0", "60.0", "1"],
+        ["90.0", "70.0", "-", "80.0", "70.0", "1"],
+        ["50.0", "80.0", "-", "65.0", "50.0", "1"],
+        ["+40.0", "-10.0", "-", "+15.0", "-10.0", "1"],
+    ]
