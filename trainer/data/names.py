@@ -61,6 +61,8 @@ def code_points(name: str) -> str:
 
 def printable(name: str) -> str:
     """Return a name with escapes in place of bytes that are no text, of line ends, and of marks that turn the writing."""
+    if name.isprintable():  # nearly all are, and sites have hundreds of thousands
+        return name
     return "".join(
         ascii(letter)[1:-1]
         if unicodedata.category(letter) in ("Cs", "Cc", "Zl", "Zp")

@@ -47,5 +47,5 @@ def has_role(key: str, role: str, every: int) -> bool:
 
 def digest(*parts: str) -> int:
     """Return 64 bits of a digest of several texts, the same in every process."""
-    joined = b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts)
+    joined = b"\0".join([part.encode("utf-8", "surrogatepass") for part in parts])
     return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest(), "big")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,21 @@ _PERSON = re.compile(r"patient|lesion|subject|person|study|case|camera|scanner",
 
 def companions(paths: Sequence[str]) -> list[str]:
     """Return a sentence on images that may be masks or small copies of others, by their names or their folders'."""
-    stems = {os.path.splitext(path)[0] for path in paths}
+    stems = [os.path.splitext(path)[0] for path in paths]
+    known = set(stems)
 
-    def is_companion(path: str) -> bool:
-        place, name = os.path.split(os.path.splitext(path)[0])
+    @cache
+    def is_for_companions(folder: str) -> bool:
+        below = folder.split(os.sep)[1:]  # the first folder is a class or a side
+        return any(_COMPANIONS.fullmatch(each) for each in below)
+
+    def is_companion(stem: str) -> bool:
+        folder, _, name = stem.rpartition(os.sep)
         match = _COMPANION.search(name)
         of = "" if match is None else name[: match.start()].rstrip(_BETWEEN)
-        below = place.split(os.sep)[1:]  # the first folder is a class or a side
-        is_named = bool(of) and os.path.join(place, of) in stems
-        return is_named or any(_COMPANIONS.fullmatch(each) for each in below)
+        return (bool(of) and os.path.join(folder, of) in known) or is_for_companions(folder)
 
-    found = [path for path in paths if is_companion(path)]
+    found = [path for path, stem in zip(paths, stems, strict=True) if is_companion(stem)]
     if not found or len(found) == len(paths):
         return []
     return [

@@ -125,7 +125,10 @@ def open_folder(root: Path, test_every: int, splits: tuple[str, str] | None = No
 
 def _below(path: str, places: Sequence[str]) -> str:
     """Return a path below its class folder."""
-    return next((path[len(place) + 1 :] for place in places if path.startswith(place + os.sep)), path)
+    for place in places:
+        if path.startswith(place + os.sep):
+            return path[len(place) + 1 :]
+    return path
 
 
 def _named_layout(root: Path, splits: tuple[str, str]) -> Layout:
