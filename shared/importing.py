@@ -1,4 +1,8 @@
-"""Import of code that an owner of this process has named: models, data sets, augmentations and methods."""
+"""Import of code that an owner of this process has named: models, data sets, augmentations and methods.
+
+A folder that stayed on the path of a service would decide what every later import finds, such as an optional package that a
+library tries. Worker processes of a simulation have it for their life, as they unpickle records of such modules.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The ways to steer a run: what is asked for, the same in service, servicer, gateway and audit. Pure.
 
 A new one is a record here with a message of its name in run_service.proto, and its step in
-aggregator/coordinator/steering.py; then a route, and a command. The audit has a record's name as the method.
+aggregator/coordinator/steering.py; then a route, and a command. The audit has a record's name as the method. To label or
+delete a run is none: it changes no training, and has a limit of its own.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Each client that begins with the first model makes it too. One that makes another trains nothing, and says so. Where these
 are more than half of those that did not send it, the run fails with a sentence that names all of them; else it waits for
-them, as for every client that cannot do its task.
+them, as for every client that cannot do its task. Nothing is known before round 1 opens: a second maker in round 0 would
+need a third where two differ.
 """
 
 from __future__ import annotations

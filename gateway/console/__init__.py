@@ -1,8 +1,9 @@
 """The web console: a page that a browser runs, and the code that serves it.
 
-`files.py` reads the files of `static/`; `routes.py` serves them. The page is made of plain ECMAScript modules and CSS: it is
-not built, and loads nothing from other hosts. It starts in `static/app.js`. A page is the module with its folder's name,
-such as `run/run.js`. Folders import only from folders below them in this list; a test checks it:
+`files.py` reads the files of `static/`; `routes.py` serves them. The page is made of plain ECMAScript modules and CSS: it
+is not built, and loads nothing from other hosts. What it shows, REST has. It starts in `static/app.js`. A page is the
+module with its folder's name, such as `run/run.js`. Folders import only from folders below them in this list; a test checks
+it:
 
     overview/   the federation at a glance
     run/        one run, live: a module for each section of its page

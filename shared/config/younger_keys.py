@@ -1,4 +1,7 @@
-"""Keys that came after the version that a configuration says. Pure."""
+"""Keys that came after the version that a configuration says. Pure.
+
+Each has a value with which everything is the same bytes as before it came.
+"""
 
 from __future__ import annotations
 

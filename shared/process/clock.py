@@ -1,4 +1,8 @@
-"""Clocks whose differences are right even when somebody sets the wall clock."""
+"""Clocks whose differences are right even when somebody sets the wall clock.
+
+The aggregator's times are those of one such clock, never before an open run's last change. A duration over a restart is
+null: nothing shows whether somebody set the clock in between. What drops somebody who works goes by the monotonic clock.
+"""
 
 from __future__ import annotations
 

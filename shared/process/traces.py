@@ -2,7 +2,8 @@
 
 A trace is a round of a run; that of round 0 also holds the run's start and whatever steers it. Its id follows from the run
 and the round: command, gateway, aggregator and trainers agree on it without a word on the wire, a process that was killed
-goes on in the same trace, and no caller chooses an id. Spans name runs, rounds, clients and calls, as log lines do.
+goes on in the same trace, and no caller chooses an id. Sampling by it keeps the same rounds everywhere, so the hash stays
+between versions. Spans name runs, rounds, clients and calls, as log lines do.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 What arrives, leaves or is no image changes nobody else's role, because no place in a list decides. The rule is 25.1 of
 docs/algorithms.md: of names that differ in their last number alone, each k consecutive numbers have one image of the
 role, at a place that a digest of the rest of the name chooses; of names without a number, a digest chooses one of k.
+
+A plain digest scatters the shares of small classes, a list of roles is lost with its disk, and a digest of pixels needs
+every image read before the first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Data specifications: from a text such as `npz:PATH` to the opened data set."""
+"""Data specifications: from a text such as `npz:PATH` to the opened data set.
+
+A text says all: parts have their rule in it, stages their data, so that demo, simulation and a trainer have the same part
+without state between processes, computed from labels and seed alone. A new kind of data is a prefix.
+"""
 
 from __future__ import annotations
 

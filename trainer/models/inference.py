@@ -1,7 +1,12 @@
 """The one form in which models compute without gradients: rounds, `model evaluate` and `model predict` share it.
 
 A ResNet with BatchNorm takes a faster way on an x86 processor: each BatchNorm is folded into the convolution before it, and
-maps stay in the layout of oneDNN, which computes them. All other models, and all devices, compute as in training.
+maps stay in the layout of oneDNN, which computes them. All other models, and all devices, compute as in training. oneDNN's
+ReLU and pooling make 0 of NaN, so a model whose values could overflow is computed by its modules.
+
+Measured by pairs, the processor time of an evaluation pass is 0.55 (batch 256, 32 pixels); channels last alone 0.80 to
+0.92, with folded BatchNorm 0.73 to 0.77, fused convolution and ReLU on packed weights 0.64. `torch.jit` (0.46 to 0.56) is
+deprecated, and `torch.compile` needs a C++ compiler at every site.
 
 Shape legend: B batch, C channels, H, W height and width of a map.
 """

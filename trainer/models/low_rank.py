@@ -1,8 +1,12 @@
 """Low-rank changes of a backbone's layers: W + B A, of which B is trained and travels (docs/algorithms.md, rule 24.4).
 
 A is the same at every site, so that the mean of clients' B gives the mean of their layers, and in every run, so that one
-may begin with the model of another. It is signs, on any machine alike. PyTorch's parametrisations put the sum in the
-place of the weight.
+may begin with the model of another. It is signs, on any machine alike, as normal numbers need not be; `peft` draws them
+from the process's generator. It stays as it is: a model that is fetched depends on it. PyTorch's parametrisations put the
+sum in the place of the weight.
+
+Its accuracy is known of one small trial, so no recipe has it: PACS at 64 pixels, 20 images of a class at each site, six
+rounds, seed 0: 58.9 %, worst domain 48.0, at a learning rate of 0.01, where a trained head has 57.9 and 46.5.
 
 Shape legend: O outputs, I inputs times the size of the kernel, R rank.
 """

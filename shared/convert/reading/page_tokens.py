@@ -1,4 +1,8 @@
-"""Tokens of pages: where the next page of a list begins, in a text that only its maker reads."""
+"""Tokens of pages: where the next page of a list begins, in a text that only its maker reads.
+
+A token has the list's name and order, and the number or name after which the next page begins: rows that come or go shift an
+offset, and a token of another list is refused. Nothing is kept for it, and it gives no access.
+"""
 
 from __future__ import annotations
 

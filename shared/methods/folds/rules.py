@@ -3,6 +3,9 @@
 A rule takes the place of a method's fold, and of the mean inside a fold with slots: such a fold is given the one model that
 the rule made, as if it were the only client's. Rules work elementwise, so any cutting gives the same bytes.
 
+They count each client once, or cap its share: sample counts are their senders' claims. Krum, and whatever else chooses whole
+clients, would choose against a domain that has one. A method whose server adds up more than models refuses a rule.
+
 Shape legend: K clients.
 """
 

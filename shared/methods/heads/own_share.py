@@ -1,5 +1,11 @@
 """The share of a client's own model beside the global one, chosen by images that neither model has seen. Pure.
 
+The rule (ten folds; of equal shares the nearest to a half) was chosen on training images that were held out. At the worst
+site of PACS and Office-10 the model was 0.3 and 0.0 points below the better of alone and global, in the mean 0.6 and 0.4
+better; on dermatoscopy 0.7 below, in balanced accuracy 10.4 at the one site that has one or two such images of a class. The
+folds' likelihood was up to 9 points below the better one, one standard error 1 to 3 on PACS. Three folds score a client's
+own head too low.
+
 Shape legend: N images, M classes, S rows of a grid.
 """
 

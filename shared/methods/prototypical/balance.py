@@ -1,7 +1,9 @@
 """Balance of a loss: prototype terms whose pull on the features is limited by that of the cross-entropy. Ours.
 
 With the coefficients of FedPLCC's paper the prototype terms pull features a hundred times as hard as the cross-entropy, and
-features that only follow prototypes carry no classes. docs/algorithms.md, rule 1.19, has the equation.
+features that only follow prototypes carry no classes. docs/algorithms.md, rule 1.19, has the equation. Running means of the
+factor would be a state that a kill has to keep; a factor for each sample gives another direction than any published loss;
+clipping the whole gradient shrinks the cross-entropy too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 LittleCMS converts, with relative colorimetric intent where the profile has one, else as the profile does it. A PNG without a
 profile may state a curve alone, which is followed. What cannot be used is said, and the colours are taken as sRGB, as those
-of a file that states nothing are.
+of a file that states nothing are. Profiles are not compared by name: sRGB has dozens of copies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Numbers of an image as 8-bit pixels, and the refusal of an image without any."""
+"""Numbers of an image as 8-bit pixels, and the refusal of an image without any.
+
+A range that nobody states is not guessed: by each image's own largest value one scan would be brighter than the next.
+"""
 
 from __future__ import annotations
 

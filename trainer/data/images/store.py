@@ -47,7 +47,8 @@ FREE_BYTES = 1 << 30
 KEY_BYTES, MARK_BYTES, CHECK_BYTES = 32, 16, 8
 RECORD_BYTES = KEY_BYTES + MARK_BYTES + ROW_DIGEST_BYTES + CHECK_BYTES
 FORMAT = 3
-"""Number of the way in which pixels are read; another one leaves older files of decoded images alone."""
+"""Number of the way in which pixels are read; another one leaves older files of decoded images alone. Whoever changes
+the pixels of a readable file raises it."""
 LOCK = "lock"
 
 
