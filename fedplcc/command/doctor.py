@@ -31,7 +31,6 @@ def doctor(
             metavar="[STATE_DIR]",
             help="State directory of an aggregator, or of a trainer, to examine in place of the machine: every file's "
             "SHA-256, the history, each run.",
-            show_default=False,
             file_okay=False,
         ),
     ] = None,
@@ -46,19 +45,14 @@ def doctor(
         ),
     ] = Path("fedplcc-state"),
     aggregator: Annotated[
-        str | None, typer.Option(help="Also try to reach this aggregator.", metavar="HOST:PORT", show_default=False)
+        str | None, typer.Option(help="Also try to reach this aggregator.", metavar="HOST:PORT")
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address at which services will listen; its ports are tried.")
     ] = "127.0.0.1",
     database_url: Annotated[
         str | None,
-        typer.Option(
-            help="Also look at this PostgreSQL database.",
-            metavar="URL",
-            envvar="FEDPLCC_DATABASE_URL",
-            show_default=False,
-        ),
+        typer.Option(help="Also look at this PostgreSQL database.", metavar="URL", envvar="FEDPLCC_DATABASE_URL"),
     ] = None,
     serves: Annotated[
         list[str] | None,
@@ -67,15 +61,11 @@ def doctor(
             help="Only ask whether a service serves: HOST:PORT of an aggregator or of a trainer's health port, "
             "http://HOST:PORT of a gateway. Of several, one that serves is enough; the exit code is 1 if none does, 3 if "
             "nobody answers.",
-            show_default=False,
         ),
     ] = None,
     identity: Annotated[
         Path | None,
-        typer.Option(
-            help="With --serves: identity.pem of a member, for gRPC over TLS; plain text if not given.",
-            show_default=False,
-        ),
+        typer.Option(help="With --serves: identity.pem of a member, for gRPC over TLS; plain text if not given."),
     ] = None,
     method: Annotated[
         str | None,
@@ -83,7 +73,6 @@ def doctor(
             metavar="METHOD",
             help="Only try the contract of methods on this one of another package, which is imported: package.module with "
             "the record METHOD, or an entry point of the group fedplcc.methods.",
-            show_default=False,
         ),
     ] = None,
     way: Way,

@@ -25,7 +25,6 @@ GatewayUrl = Annotated[
         envvar="FEDPLCC_GATEWAY",
         metavar="URL",
         help=f"Where the gateway is: https://HOST:PORT, or http:// on loopback; {DEFAULT_GATEWAY} if not given.",
-        show_default=False,
     ),
 ]
 Insecure = Annotated[
@@ -40,7 +39,6 @@ GatewayCa = Annotated[
         help="Certificates that an https gateway is checked against, in PEM, or a member's identity.pem; those that "
         "'fedplcc login' kept if not given, else the system's.",
         dir_okay=False,
-        show_default=False,
     ),
 ]
 Json = Annotated[

@@ -34,7 +34,6 @@ def check(
             help="Configuration of a run, file of a comparison, or policy of a site's owner; run.toml if not given, with "
             "--run policy.toml.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     data: Annotated[bool, typer.Option("--data", help="Read the clients' data too, as a simulation would.")] = False,
@@ -45,7 +44,6 @@ def check(
             help="Of a policy: configuration of a run, to say whether the policy lets the site take part, and what forbids "
             "it; the exit code is then 1.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     as_json: bool,

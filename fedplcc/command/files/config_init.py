@@ -40,10 +40,7 @@ def init(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE",
-            help="Where to write it; run.toml if not given. Nothing is overwritten.",
-            dir_okay=False,
-            show_default=False,
+            metavar="FILE", help="Where to write it; run.toml if not given. Nothing is overwritten.", dir_okay=False
         ),
     ] = None,
     method: Annotated[
@@ -52,7 +49,6 @@ def init(
             help="Method of the run, with its paper's settings; the recipe's if not given. With --comparison a method of "
             "a row, repeatable.",
             autocompletion=completion.methods,
-            show_default=False,
         ),
     ] = None,
     recipe: Annotated[
@@ -61,7 +57,6 @@ def init(
             help="Tables to begin with; those for the images if not given. photos: features of a trained net and a head "
             "in two rounds; photos-steps: a head that any method trains; small-images: a small net from nothing.",
             metavar="NAME",
-            show_default=False,
         ),
     ] = None,
     clients: Annotated[
@@ -98,12 +93,11 @@ def init(
             help="With --comparison: configuration of a run with its clients, a data set; repeatable. The run.toml beside "
             "FILE if not given; without one, digits of four domains are written there.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="With --comparison: seeds, from 0; 2 if not given.", min=1, max=1000, show_default=False),
+        typer.Option(help="With --comparison: seeds, from 0; 2 if not given.", min=1, max=1000),
     ] = None,
     policy: Annotated[
         bool,

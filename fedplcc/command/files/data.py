@@ -41,11 +41,7 @@ def describe(
     *,
     spec: Annotated[
         str,
-        typer.Argument(
-            metavar="SPEC",
-            help="Data specification, as a trainer takes it: folder:PATH, mnist:PATH, ...",
-            show_default=False,
-        ),
+        typer.Argument(metavar="SPEC", help="Data specification, as a trainer takes it: folder:PATH, mnist:PATH, ..."),
     ],
     check: Annotated[
         bool, typer.Option("--check", help="Read every image; the exit code is 1 if one cannot be read.")
@@ -59,7 +55,6 @@ def describe(
             metavar="FILE",
             help="Draw some images of each class on one sheet, a PNG file that only you may read; nothing of it is sent.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     fetch: Annotated[

@@ -40,23 +40,22 @@ EXAMPLES = examples(
 def weights(
     context: typer.Context,
     *,
-    action: Annotated[WeightsAction, typer.Argument(help="What is done.", show_default=False)],
+    action: Annotated[WeightsAction, typer.Argument(help="What is done.")],
     what: Annotated[
         str,
         typer.Argument(
             metavar="FILE|PACKAGE|NAME",
             help="With add a .safetensors file, one of torch's, an installed package of weights, or timm:NAME, which timm "
             "downloads; with remove the name of the weights.",
-            show_default=False,
         ),
     ] = "",
     model: Annotated[
         str | None,
-        typer.Option(help="With add: model that a file is of: timm:NAME, resnet10 or resnet18.", show_default=False),
+        typer.Option(help="With add: model that a file is of: timm:NAME, resnet10 or resnet18."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="With add: name for model.weights; the model's if not given.", show_default=False),
+        typer.Option(help="With add: name for model.weights; the model's if not given."),
     ] = None,
     weights_dir: Annotated[
         Path | None,
@@ -64,7 +63,6 @@ def weights(
             help="Folder of the weights; fedplcc-state/weights if not given.",
             envvar="FEDPLCC_WEIGHTS_DIR",
             file_okay=False,
-            show_default=False,
         ),
     ] = None,
     as_json: bool,

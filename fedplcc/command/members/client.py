@@ -41,13 +41,12 @@ EXAMPLES = examples(
 def client(
     context: typer.Context,
     *,
-    action: Annotated[MemberAction, typer.Argument(help="What is done.", show_default=False)],
+    action: Annotated[MemberAction, typer.Argument(help="What is done.")],
     name: Annotated[
         str,
         typer.Argument(
             metavar="NAME",
             help="With revoke the holder of the certificates, with forget the client, as the console shows it.",
-            show_default=False,
         ),
     ] = "",
     role: Annotated[

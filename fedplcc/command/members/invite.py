@@ -29,8 +29,8 @@ class InvitedRole(StrEnum):
 
 @explains_errors
 def invite(
-    name: Annotated[str, typer.Argument(help="Whom the invitation admits.", show_default=False)],
-    domain: Annotated[str, typer.Option(help="Label of the domain of a client's data.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(help="Whom the invitation admits.")],
+    domain: Annotated[str, typer.Option(help="Label of the domain of a client's data.")] = "",
     role: Annotated[InvitedRole, typer.Option(help="What it does in the federation.")] = InvitedRole.CLIENT,
     valid: Annotated[str, typer.Option(help="How long the invitation holds: 30m, 24h or 7d.")] = "24h",
     replace: Annotated[
@@ -46,7 +46,6 @@ def invite(
             "address if not given.",
             metavar="HOST[:PORT]",
             envvar="FEDPLCC_INVITE_ADDRESS",
-            show_default=False,
         ),
     ] = "",
     state_dir: StateDir = DEFAULT_STATE_DIR,

@@ -29,19 +29,16 @@ def join(
             "role's in fedplcc-state if not given.",
             file_okay=False,
             envvar="FEDPLCC_STATE_DIR",
-            show_default=False,
         ),
     ] = None,
     code_file: Annotated[
         Path | None,
-        typer.Option(help="File with the invitation.", dir_okay=False, metavar="FILE", show_default=False),
+        typer.Option(help="File with the invitation.", dir_okay=False, metavar="FILE"),
     ] = None,
     aggregator: Annotated[
         str,
         typer.Option(
-            help="HOST:PORT of the aggregator, where it is reached at another port than its own.",
-            metavar="HOST:PORT",
-            show_default=False,
+            help="HOST:PORT of the aggregator, where it is reached at another port than its own.", metavar="HOST:PORT"
         ),
     ] = "",
     http_proxy: Annotated[
@@ -49,7 +46,6 @@ def join(
         typer.Option(
             help="HTTP proxy on the way, which is asked to CONNECT.",
             metavar="HOST:PORT",
-            show_default=False,
             envvar="FEDPLCC_HTTP_PROXY",
         ),
     ] = "",

@@ -54,20 +54,18 @@ EXAMPLES = examples(
 def key(
     context: typer.Context,
     *,
-    action: Annotated[KeyAction, typer.Argument(help="What is done.", show_default=False)],
+    action: Annotated[KeyAction, typer.Argument(help="What is done.")],
     key: Annotated[
         str,
         typer.Argument(
             metavar="LABEL|KEY",
             help="With create a name for people, with revoke the key's id, as 'fedplcc key list' shows it.",
-            show_default=False,
         ),
     ] = "",
     scope: Annotated[
         list[ScopeName] | None,
         typer.Option(
-            help="With create: what it may do; read, results, run and admin include those before them. May be repeated.",
-            show_default=False,
+            help="With create: what it may do; read, results, run and admin include those before them. May be repeated."
         ),
     ] = None,
     valid: Annotated[str, typer.Option(help="With create: how long it holds: 30m, 24h or 90d.")] = "90d",

@@ -33,7 +33,6 @@ Data = Annotated[
         "--data",
         metavar="NAME=DATA",
         help="The data of a client, once for each client to show; as the run's folder or --config says if not given.",
-        show_default=False,
     ),
 ]
 Config = Annotated[
@@ -42,7 +41,6 @@ Config = Annotated[
         help="The run's configuration file, for a model that has no run.json beside it, that is package.module:factory, or "
         "whose folder does not name its clients' data.",
         dir_okay=False,
-        show_default=False,
     ),
 ]
 
@@ -62,9 +60,7 @@ def draw_map(
     out: Annotated[
         Path | None,
         typer.Option(
-            help=f"The picture, .png, .svg or .pdf; {MAP} in the model's folder if not given.",
-            dir_okay=False,
-            show_default=False,
+            help=f"The picture, .png, .svg or .pdf; {MAP} in the model's folder if not given.", dir_okay=False
         ),
     ] = None,
     per_class: Annotated[

@@ -14,7 +14,6 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="Folder of a run, as simulate, demo and run fetch leave it, or the model.safetensors in one.",
-        show_default=False,
     ),
 ]
 Device = Annotated[

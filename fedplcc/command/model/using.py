@@ -34,11 +34,10 @@ Config = Annotated[
     typer.Option(
         help="The run's configuration file, for a model that has no run.json beside it or that is package.module:factory.",
         dir_okay=False,
-        show_default=False,
     ),
 ]
 OF_THE_CLIENT = "As the client's trainer has it; as the run's folder tells if not given."
-OfEachClass = Annotated[int | None, typer.Option(metavar="N", help=OF_THE_CLIENT, min=1, show_default=False)]
+OfEachClass = Annotated[int | None, typer.Option(metavar="N", help=OF_THE_CLIENT, min=1)]
 
 
 @app.command(
@@ -54,7 +53,7 @@ def predict(
     model: Model,
     images: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGES", help="Image files, and folders of them.", show_default=False),
+        typer.Argument(metavar="IMAGES", help="Image files, and folders of them."),
     ],
     top: Annotated[int, typer.Option(help="Number of classes to print for each image.", min=1)] = 1,
     csv: Annotated[
@@ -63,7 +62,6 @@ def predict(
             metavar="FILE",
             help="Write a file with a table instead: a line for each image, with every class's probability.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     config: Config = None,
@@ -140,10 +138,7 @@ def evaluate(
     model: Model,
     data: Annotated[
         str,
-        typer.Option(
-            help="Data specification, as a trainer takes it: digits:DOMAIN, folder:PATH, npz:PATH, ...",
-            show_default=False,
-        ),
+        typer.Option(help="Data specification, as a trainer takes it: digits:DOMAIN, folder:PATH, npz:PATH, ..."),
     ],
     split: Annotated[
         SplitName, typer.Option(help="Which images: the test images, the training images, or all there are.")
@@ -153,7 +148,6 @@ def evaluate(
         typer.Option(
             help="Folder for evaluation.json and its pictures; evaluations/DATA in the model's folder if not given.",
             file_okay=False,
-            show_default=False,
         ),
     ] = None,
     config: Config = None,
@@ -205,8 +199,7 @@ def adapt(
         str,
         typer.Option(
             help="Data specification, whose training images are used and labels are not; a folder: without class folders "
-            "is used whole. With --temperature its validation images and their labels.",
-            show_default=False,
+            "is used whole. With --temperature its validation images and their labels."
         ),
     ],
     temperature: Annotated[
@@ -220,19 +213,16 @@ def adapt(
             metavar="FILE",
             help="File to write; model-at-DATA.safetensors, or model-temperature-DATA, beside the model if not given.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     client: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="The client of the run whose data they are, for the subset of them that it trained on.",
-            show_default=False,
+            metavar="NAME", help="The client of the run whose data they are, for the subset of them that it trained on."
         ),
     ] = None,
     samples_per_class: OfEachClass = None,
-    fraction: Annotated[float | None, typer.Option(metavar="SHARE", help=OF_THE_CLIENT, show_default=False)] = None,
+    fraction: Annotated[float | None, typer.Option(metavar="SHARE", help=OF_THE_CLIENT)] = None,
     validation_per_class: OfEachClass = None,
     config: Config = None,
     device: Device = "auto",
@@ -308,9 +298,7 @@ def adapt(
 def export(
     *,
     model: Model,
-    onnx: Annotated[
-        Path, typer.Option(help="The file to write; its folder must exist.", dir_okay=False, show_default=False)
-    ],
+    onnx: Annotated[Path, typer.Option(help="The file to write; its folder must exist.", dir_okay=False)],
     config: Config = None,
     as_json: bool,
 ) -> int:

@@ -10,20 +10,12 @@ if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
 
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
-]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.")]
 MaybeRunId = Annotated[
     str | None,
-    typer.Argument(
-        metavar="RUN",
-        help="The run's id, as 'fedplcc run list' shows it; the newest run if not given.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it; the newest run if not given."),
 ]
-RunIds = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="Runs, as 'fedplcc run list' shows them.", show_default=False)
-]
+RunIds = Annotated[list[str], typer.Argument(metavar="RUN", help="Runs, as 'fedplcc run list' shows them.")]
 
 
 async def found_run(gateway: AsyncGateway, run_id: str | None) -> Run:

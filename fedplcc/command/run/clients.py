@@ -51,11 +51,11 @@ WORDS = {
 def client(
     context: typer.Context,
     *,
-    action: Annotated[ClientVerb, typer.Argument(help="What is done.", show_default=False)],
+    action: Annotated[ClientVerb, typer.Argument(help="What is done.")],
     run: RunId,
     clients: Annotated[
         list[str],
-        typer.Argument(metavar="CLIENT", help="The clients, as 'fedplcc run status' shows them.", show_default=False),
+        typer.Argument(metavar="CLIENT", help="The clients, as 'fedplcc run status' shows them."),
     ],
     forget: Annotated[
         bool,
@@ -64,9 +64,7 @@ def client(
             help="With retire: later pools are without its prototypes, and its trainer deletes what it keeps of the run.",
         ),
     ] = False,
-    reason: Annotated[
-        str, typer.Option(help="With quarantine: why, for the run's history and for the client.", show_default=False)
-    ] = "",
+    reason: Annotated[str, typer.Option(help="With quarantine: why, for the run's history and for the client.")] = "",
     request_id: RequestId = None,
     way: Way,
     as_json: bool,

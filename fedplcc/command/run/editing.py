@@ -27,17 +27,14 @@ EDIT_EXAMPLES = examples(
 def edit(
     *,
     runs: RunIds,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag to add; repeatable.", show_default=False)] = None,
-    untag: Annotated[list[str] | None, typer.Option(help="A tag to take away; repeatable.", show_default=False)] = None,
-    notes: Annotated[
-        str | None, typer.Option(help="The notes from now on, plain text; '' for none.", show_default=False)
-    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag to add; repeatable.")] = None,
+    untag: Annotated[list[str] | None, typer.Option(help="A tag to take away; repeatable.")] = None,
+    notes: Annotated[str | None, typer.Option(help="The notes from now on, plain text; '' for none.")] = None,
     archive: Annotated[
         bool | None,
         typer.Option(
             "--archive/--unarchive",
             help="Leave runs that have ended out of lists, or take them back; nothing of them is lost.",
-            show_default=False,
         ),
     ] = None,
     delete: Annotated[

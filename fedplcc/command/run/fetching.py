@@ -40,7 +40,6 @@ def fetch(
             metavar="NAME|DIR",
             help="Also write the own model of a client whose trainer runs on this host, of the state that it keeps in "
             "fedplcc-state/trainer-NAME, or in DIR; nobody else can.",
-            show_default=False,
         ),
     ] = None,
     whole: Annotated[

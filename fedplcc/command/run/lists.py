@@ -33,7 +33,6 @@ def list_runs(
             metavar="[DIR]...",
             help="With --local: folders to look in and below; fedplcc-runs and fedplcc-comparisons of the present folder "
             "if not given.",
-            show_default=False,
         ),
     ] = None,
     local: Annotated[

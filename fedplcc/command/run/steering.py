@@ -56,7 +56,6 @@ def resume(
             help="Let a completed run go on to so many rounds, with those that it has: to the same bytes as a run that was "
             "longer from the start.",
             metavar="NUMBER",
-            show_default=False,
         ),
     ] = None,
     next_stage: Annotated[
@@ -89,14 +88,13 @@ def stop(
     *,
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="The run's id, as 'fedplcc run list' shows it.", show_default=False),
+        typer.Argument(metavar="[RUN]", help="The run's id, as 'fedplcc run list' shows it."),
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
             metavar="KEY",
             help="Stop all runs that this key, or person as the audit shows one, began; 'fedplcc key list' shows ids.",
-            show_default=False,
         ),
     ] = None,
     reason: Annotated[str, typer.Option(help="Why, for the run's history.")] = "",

@@ -22,10 +22,8 @@ REJECT_EXAMPLES = examples(
     "fedplcc site reject digits-0f3a", 'fedplcc site reject digits-0f3a --reason "not for this study"'
 )
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
-Reason = Annotated[
-    str, typer.Option(help="Why, for the audit and for those who run it; it leaves this site.", show_default=False)
-]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
+Reason = Annotated[str, typer.Option(help="Why, for the audit and for those who run it; it leaves this site.")]
 
 
 @explains_errors
@@ -84,9 +82,7 @@ def approve(
     document: Annotated[
         str,
         typer.Option(
-            metavar="SHA256",
-            help="The document that you read, as 'pending' shows it: another one is not approved.",
-            show_default=False,
+            metavar="SHA256", help="The document that you read, as 'pending' shows it: another one is not approved."
         ),
     ],
     state_dir: TrainerStateDir = None,

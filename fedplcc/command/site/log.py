@@ -20,9 +20,7 @@ EXAMPLES = examples("fedplcc site log", "fedplcc site log --run digits-0f3a --la
 @explains_errors
 def log(
     *,
-    run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Only messages of this run.", show_default=False)
-    ] = None,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only messages of this run.")] = None,
     last: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines to show, the newest.")] = 50,
     budget: Annotated[
         bool,

@@ -17,7 +17,6 @@ TrainerStateDir = Annotated[
         help="State directory of the trainer; the only one below fedplcc-state if not given.",
         file_okay=False,
         envvar="FEDPLCC_STATE_DIR",
-        show_default=False,
     ),
 ]
 

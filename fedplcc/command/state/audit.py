@@ -26,9 +26,7 @@ EXAMPLES = examples(
 @explains_errors
 def audit(
     *,
-    state_dir: Annotated[
-        Path, typer.Argument(metavar="STATE_DIR", help="The aggregator's state directory.", show_default=False)
-    ],
+    state_dir: Annotated[Path, typer.Argument(metavar="STATE_DIR", help="The aggregator's state directory.")],
     verify: Annotated[
         bool, typer.Option("--verify", help="Check every entry's hash; exit code 1 if one does not hold.")
     ] = False,
@@ -38,7 +36,6 @@ def audit(
             metavar="FILE",
             help="A copy of a trainer's file audit-heads, which also shows whether the end was cut off or written anew; "
             "may be given several times, and implies --verify.",
-            show_default=False,
         ),
     ] = None,
     last: Annotated[int, typer.Option(min=1, max=1_000_000, help="Entries to show, the newest.")] = 50,
@@ -48,12 +45,11 @@ def audit(
             metavar="RUN",
             help="Instead, compute --round of this run again from its stored updates and compare the SHA-256 of model, "
             "prototypes and server state. The exit code is 1 if they differ, 5 if the updates were collected.",
-            show_default=False,
         ),
     ] = None,
     number: Annotated[
         int | None,
-        typer.Option("--round", metavar="T", help="With --replay: the round, from 1 on.", show_default=False),
+        typer.Option("--round", metavar="T", help="With --replay: the round, from 1 on."),
     ] = None,
     allow_method: Annotated[
         list[str] | None,
@@ -61,7 +57,6 @@ def audit(
             help="With --replay: method of another package that the run may name, repeatable: package.module or the name "
             "of an entry point. It is imported.",
             metavar="NAME",
-            show_default=False,
         ),
     ] = None,
     database_url: DatabaseUrl = None,

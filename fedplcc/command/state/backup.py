@@ -19,12 +19,8 @@ EXAMPLES = examples(
 
 @explains_errors
 def backup(
-    state_dir: Annotated[
-        Path, typer.Argument(metavar="STATE_DIR", help="The aggregator's state directory.", show_default=False)
-    ],
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="A new or an empty folder for the backup.", show_default=False)
-    ],
+    state_dir: Annotated[Path, typer.Argument(metavar="STATE_DIR", help="The aggregator's state directory.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new or an empty folder for the backup.")],
     hard_links: Annotated[
         bool,
         typer.Option(

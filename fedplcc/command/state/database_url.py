@@ -8,10 +8,5 @@ import typer
 
 DatabaseUrl = Annotated[
     str | None,
-    typer.Option(
-        help="Of its PostgreSQL database, if it has one.",
-        metavar="URL",
-        envvar="FEDPLCC_DATABASE_URL",
-        show_default=False,
-    ),
+    typer.Option(help="Of its PostgreSQL database, if it has one.", metavar="URL", envvar="FEDPLCC_DATABASE_URL"),
 ]

@@ -15,14 +15,10 @@ EXAMPLES = examples("fedplcc state restore /mnt/backups/monday fedplcc-state/agg
 
 @explains_errors
 def restore(
-    source: Annotated[
-        Path, typer.Argument(metavar="BACKUP", help="A folder that 'fedplcc state backup' made.", show_default=False)
-    ],
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder that 'fedplcc state backup' made.")],
     state_dir: Annotated[
         Path,
-        typer.Argument(
-            metavar="STATE_DIR", help="The new state directory: not there yet, or empty.", show_default=False
-        ),
+        typer.Argument(metavar="STATE_DIR", help="The new state directory: not there yet, or empty."),
     ],
 ) -> int:
     """Make an aggregator's state directory from a backup; an aggregator started on it continues its runs.

@@ -36,9 +36,7 @@ def compare(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="File with [compare], [datasets.NAME] and [rows.NAME]; compare.toml if not given.",
-            dir_okay=False,
-            show_default=False,
+            help="File with [compare], [datasets.NAME] and [rows.NAME]; compare.toml if not given.", dir_okay=False
         ),
     ] = None,
     out: Annotated[

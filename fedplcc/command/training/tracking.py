@@ -14,7 +14,6 @@ Log = Annotated[
         metavar="KIND[:WHERE]",
         help="Keep curves with a tracker: tensorboard[:FOLDER], mlflow[:URL or FOLDER], wandb[:FOLDER] (always offline) or "
         "jsonl[:FILE]; may be given more than once. Each round is kept once, also after a restart.",
-        show_default=False,
     ),
 ]
 LogModel = Annotated[
