@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -56,17 +57,34 @@ def ask_gateway(way: Way, question: Callable[[AsyncGateway], Coroutine[Any, Any,
     return run_interruptibly(ask())
 
 
-def change_run(way: Way, change: Callable[[AsyncGateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
+def change_run(way: Way, change: Callable[[AsyncGateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> None:
     """Change a run through a gateway, and print what it is then."""
     run = ask_gateway(way, change)
     print_run(run, sentence_of_run(run), as_json=as_json)
-    return ExitCode.OK
 
 
-def nothing_changed() -> int:
-    """Say that a question was answered with no; returns the exit code."""
-    say("nothing was changed")
-    return ExitCode.FAILED
+def is_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def require_yes(question: str, *, yes: bool, what: str) -> None:
+    """Ask on the terminal before what cannot be undone, unless `yes` answers; end the command on any other answer.
+
+    Raises:
+        InvalidConfig: Nobody sits at a terminal, and the answer was not given: add --yes to `what`.
+    """
+    from fedplcc.shared.errors import InvalidConfig
+
+    if yes:
+        return
+    if not is_terminal():
+        raise InvalidConfig(f"nobody can be asked here: add --yes to {what}")
+    # To stderr: stdout is for results.
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        say("nothing was changed")
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def print_run(run: Run, sentence: str, *, as_json: bool) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fedplcc.command import gateway_calls
 from fedplcc.command.all_commands import app
 from fedplcc.doctor import network
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.runs.artifacts import FILES
 from fedplcc.shared.version import VERSION
-from fedplcc.terminal import question
 from fedplcc.terminal.progress import RunProgress
 from tests.support import commands
 from tests.support.federation.numpy_client import CLASSES
@@ -472,7 +472,7 @@ def test_on_a_terminal_it_is_asked_first(
     served: ServedGateway, config: Path, monkeypatch: pytest.MonkeyPatch, answer: str, is_done: bool
 ) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
-    monkeypatch.setattr(question, "is_terminal", lambda: True)
+    monkeypatch.setattr(gateway_calls, "is_terminal", lambda: True)
     result = CliRunner().invoke(app, ["run", "stop", run_id, "--gateway", served.url], input=f"{answer}\n")
     assert result.exit_code == (0 if is_done else 1)
     assert f"Stop run {run_id} for good?" in result.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedplcc.command.exit_codes import ExitCode
 from fedplcc.command.training.compare import DEFAULT_FILE
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ FIRST_ROUNDS = 10
 """Rounds of the digits in a first comparison, which is to end within minutes."""
 
 
-def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequence[str], *, seeds: int) -> int:
+def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequence[str], *, seeds: int) -> None:
     """Write a comparison to start from: every key with its value and meaning. It can be trained as it is.
 
     Args:
@@ -71,7 +70,6 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
     if makes_digits:
         print(f"{beside} is written too: digits of four domains, which need no download")
     print(f"{file} is written; see what it trains with: fedplcc compare --config {file} --dry-run")
-    return ExitCode.OK
 
 
 def _datasets(configs: Sequence[Path], file: Path) -> dict[str, dict[str, Any]]:

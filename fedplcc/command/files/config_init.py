@@ -13,7 +13,7 @@ import typer
 
 from fedplcc.command import completion
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway
 from fedplcc.command.shared_options import Way
 from fedplcc.terminal.names import named_few
@@ -112,7 +112,7 @@ def init(
         ),
     ] = False,
     way: Way,
-) -> int:
+) -> None:
     """Write a configuration to start from.
 
     Without options it trains on digits of four domains that need no download, so it can be simulated as it is. With --data
@@ -181,7 +181,6 @@ def init(
     for note in notes:
         say(note)
     print(f"{file} is written; see what it says with: fedplcc config check {file}")
-    return ExitCode.OK
 
 
 def _names(text: str | None) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 
 from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import explains_errors
 
 if TYPE_CHECKING:
     from fedplcc.trainer.weights.store import WeightsStore
@@ -66,7 +66,7 @@ def weights(
         ),
     ] = None,
     as_json: bool,
-) -> int:
+) -> None:
     """Add, list and remove the trained weights that this host keeps, for runs to begin with.
 
     A model's weights are kept without its classifier, and what a run's configuration says to begin with them is printed.
@@ -84,10 +84,9 @@ def weights(
         return _list(store, as_json=as_json)
     removed = store.remove(what)
     print(f"{removed.name}, {removed.sha256}, is removed")
-    return ExitCode.OK
 
 
-def _add(store: WeightsStore, source: str, *, model: str | None, name: str | None, as_json: bool) -> int:
+def _add(store: WeightsStore, source: str, *, model: str | None, name: str | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
@@ -96,15 +95,14 @@ def _add(store: WeightsStore, source: str, *, model: str | None, name: str | Non
     added = add_weights(store, source, model=model, name=name)
     if as_json:
         print(json.dumps(asdict(added)))
-        return ExitCode.OK
+        return
     print(
         f"{added.num_tensors} tensors, {added.size_bytes / 1e6:.1f} MB, from {added.source}. A run begins with them by:"
     )
     print(f'[model]\nname = "{added.model}"\nweights = "{added.name}"\nweights_sha256 = "{added.sha256}"')
-    return ExitCode.OK
 
 
-def _list(store: WeightsStore, *, as_json: bool) -> int:
+def _list(store: WeightsStore, *, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
@@ -113,10 +111,9 @@ def _list(store: WeightsStore, *, as_json: bool) -> int:
     kept = store.backbones()
     if as_json:
         print(json.dumps({"weights": [asdict(each) for each in kept]}, indent=2))
-        return ExitCode.OK
+        return
     for each in kept:
         facts = f"{each.model}  {each.size_bytes / 1e6:.1f} MB  {each.source}  {each.licence or 'licence unknown'}"
         print(printable(f"{each.name:<24} {each.sha256}  {facts}"))
     if not kept:
         print("none; keep some with: fedplcc weights add FILE|PACKAGE")
-    return ExitCode.OK

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors
+from fedplcc.command.exit_codes import HELP, explains_errors
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 
 app = typer.Typer(help="Rotate the root of the federation's certificates.", epilog=HELP, no_args_is_help=True)
@@ -25,7 +25,7 @@ def rotate(
         bool, typer.Option("--finish", help="Drop the older root, once every member has renewed under the new one.")
     ] = False,
     state_dir: StateDir = DEFAULT_STATE_DIR,
-) -> int:
+) -> None:
     """Add a second root: it travels with every renewal. Weeks later, `--finish` drops the older one.
 
     Until then both are trusted. `--finish` names the members that still need the older root, and drops nothing then.
@@ -36,4 +36,3 @@ def rotate(
         roots = calls.rotate(finish=finish)
     for root in roots:
         print(root)
-    return ExitCode.OK

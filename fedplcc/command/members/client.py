@@ -10,8 +10,8 @@ import typer
 
 from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
-from fedplcc.command.gateway_calls import Yes, ask_gateway, nothing_changed
+from fedplcc.command.exit_codes import explains_errors, say
+from fedplcc.command.gateway_calls import Yes, ask_gateway, require_yes
 from fedplcc.command.members.invite import InvitedRole
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
@@ -56,7 +56,7 @@ def client(
     yes: Yes = False,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """List the members that have a certificate, revoke one's, or forget a client.
 
     The list has the certificates that have not ended. Revoking takes every certificate of a member: its open calls end at
@@ -66,13 +66,14 @@ def client(
     """
     check_words(context, action, WORDS)
     if action is MemberAction.LIST:
-        return _list(state_dir, as_json=as_json)
-    if action is MemberAction.REVOKE:
-        return _revoke(name, role, state_dir)
-    return _forget(name, way, yes=yes, as_json=as_json)
+        _list(state_dir, as_json=as_json)
+    elif action is MemberAction.REVOKE:
+        _revoke(name, role, state_dir)
+    else:
+        _forget(name, way, yes=yes, as_json=as_json)
 
 
-def _list(state_dir: Path, *, as_json: bool) -> int:
+def _list(state_dir: Path, *, as_json: bool) -> None:
     """List the certificates that have not ended, newest first for each holder."""
     import json
     import time
@@ -89,28 +90,22 @@ def _list(state_dir: Path, *, as_json: bool) -> int:
             holders = calls.holders()
     if as_json:
         print(json.dumps({"certificates": [asdict(holder) for holder in holders]}, indent=2))
-        return ExitCode.OK
+        return
     for holder in holders:
         end = time.strftime("%Y-%m-%d", time.gmtime(holder.not_after))
         state = "revoked" if holder.revoked_at else f"until {end}"
         print(f"{holder.role:<8} {printable(holder.name):<24} {state:<17} {holder.serial}")
-    return ExitCode.OK
 
 
-def _revoke(name: str, role: InvitedRole, state_dir: Path) -> int:
+def _revoke(name: str, role: InvitedRole, state_dir: Path) -> None:
     from fedplcc.remote.admin_calls import admin_calls
 
     with admin_calls(state_dir) as calls:
         revoked = calls.revoke(role.value, name)
     print(f"{role.value} {name}: {revoked} certificate{'' if revoked == 1 else 's'} revoked")
-    return ExitCode.OK
 
 
-def _forget(client: str, way: Way, *, yes: bool, as_json: bool) -> int:
-    from fedplcc.terminal.question import agreed
-
-    if not agreed(f"Forget client {client}? Its entry and its uploads go.", yes=yes, what="forget it"):
-        return nothing_changed()
+def _forget(client: str, way: Way, *, yes: bool, as_json: bool) -> None:
+    require_yes(f"Forget client {client}? Its entry and its uploads go.", yes=yes, what="forget it")
     forgotten = ask_gateway(way, lambda there: there.forget_client(client))
     print(forgotten.model_dump_json() if as_json else f"client {client} is forgotten; if it joins again, it is new")
-    return ExitCode.OK

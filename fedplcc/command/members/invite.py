@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 
 EXAMPLES = examples(
@@ -49,7 +49,7 @@ def invite(
         ),
     ] = "",
     state_dir: StateDir = DEFAULT_STATE_DIR,
-) -> int:
+) -> None:
     """Invite a site: print one line for its owner, who gives it to `fedplcc join` there.
 
     The line admits one key, once. Hand it over as you would a password.
@@ -67,4 +67,3 @@ def invite(
     end = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(expires_at))
     say(f"{role.value} {name} may join at {where} until {end}; run 'fedplcc join' there and paste this line")
     print(code.text)
-    return ExitCode.OK

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 
 EXAMPLES = examples(
     "fedplcc join",
@@ -60,7 +60,7 @@ def join(
             "process that does so, from a daily timer.",
         ),
     ] = False,
-) -> int:
+) -> None:
     """Join a federation with the invitation that its owner sent.
 
     The invitation is asked for; it may also come by stdin, from --code-file or in FEDPLCC_JOIN. This host makes its key, and
@@ -78,7 +78,7 @@ def join(
         say(
             f"the certificate of {held.identity.role} {held.identity.name} {'now holds' if is_new else 'holds'} until {end}"
         )
-        return ExitCode.OK
+        return
     held, folder = join_federation(
         InvitationCode.parse(_code(code_file)),
         state_dir,
@@ -90,7 +90,6 @@ def join(
     print(f"{held.identity.role.value} {held.identity.name} of federation {held.identity.federation}: {folder}")
     if begins := start_command(held.identity, folder):
         say(f"start it with: {begins}")
-    return ExitCode.OK
 
 
 def _code(file: Path | None) -> str:

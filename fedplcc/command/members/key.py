@@ -11,7 +11,7 @@ import typer
 
 from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway, sentence_of_run
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
@@ -80,7 +80,7 @@ def key(
     state_dir: StateDir = DEFAULT_STATE_DIR,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Make, list and revoke the keys that a gateway asks for.
 
     A key is shown once, when it is made, and kept nowhere. The list has the console's sessions too, and no secrets. A
@@ -91,10 +91,10 @@ def key(
         return _create(key, scope or [], valid, state_dir)
     if action is KeyAction.LIST:
         return _list(state_dir, as_json=as_json)
-    return _revoke(key, state_dir, way if stop_runs else None)
+    _revoke(key, state_dir, way if stop_runs else None)
 
 
-def _create(label: str, scope: Sequence[ScopeName], valid: str, state_dir: Path) -> int:
+def _create(label: str, scope: Sequence[ScopeName], valid: str, state_dir: Path) -> None:
     import time
 
     from fedplcc.command.members.durations import seconds_of
@@ -105,10 +105,9 @@ def _create(label: str, scope: Sequence[ScopeName], valid: str, state_dir: Path)
     end = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(key.expires_at))
     say(f"the key {key.key_id} may {', '.join(key.scopes)} until {end}; it is not shown again")
     print(text)
-    return ExitCode.OK
 
 
-def _list(state_dir: Path, *, as_json: bool) -> int:
+def _list(state_dir: Path, *, as_json: bool) -> None:
     """List the keys and sessions that hold, newest first."""
     import json
     import time
@@ -121,12 +120,11 @@ def _list(state_dir: Path, *, as_json: bool) -> int:
         keys = calls.keys()
     if as_json:
         print(json.dumps({"keys": [asdict(key) for key in keys]}, indent=2))
-        return ExitCode.OK
+        return
     held = {f"key:{key.key_id}" for key in keys}
     for key in keys:
         end = time.strftime("%Y-%m-%d", time.gmtime(key.expires_at))
         print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(_told(key, held))}")
-    return ExitCode.OK
 
 
 def _told(key: HeldKey, held: Collection[str]) -> str:
@@ -138,7 +136,7 @@ def _told(key: HeldKey, held: Collection[str]) -> str:
     return f"{key.label}, made by {maker}" if maker else key.label
 
 
-def _revoke(key_id: str, state_dir: Path, way: Way | None) -> int:
+def _revoke(key_id: str, state_dir: Path, way: Way | None) -> None:
     """Revoke a key; with a way to the gateway also stop its open runs."""
     from fedplcc.remote.admin_calls import admin_calls
     from fedplcc.remote.runs_of_keys import stop_runs_of
@@ -154,4 +152,3 @@ def _revoke(key_id: str, state_dir: Path, way: Way | None) -> int:
         callers = people or [f"key:{each}" for each in (key_id, *sessions)]
         for run in ask_gateway(way, lambda there: stop_runs_of(there, callers, reason=reason)):
             print(sentence_of_run(run))
-    return ExitCode.OK

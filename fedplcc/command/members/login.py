@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.members.key import ScopeName
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
@@ -44,7 +44,7 @@ def login(
     ] = False,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     way: Way,
-) -> int:
+) -> None:
     """Keep a key for a gateway, so that commands as 'fedplcc run list' are let through.
 
     On the aggregator's host the owner of its state directory needs no key to make one, and the federation's roots are
@@ -78,7 +78,6 @@ def login(
         key_id = key.key_id
     file = keep_key(url, text, roots)
     say(f"the key {key_id} for {url} is kept in {file}")
-    return ExitCode.OK
 
 
 def _signed_on(way: Way) -> str:
@@ -108,8 +107,8 @@ def _signed_on(way: Way) -> str:
     return asyncio.run(signed_on())
 
 
-def _forget(way: Way) -> int:
-    """Revoke the key that is kept for a gateway, and remove it here whatever the gateway says; returns the exit code.
+def _forget(way: Way) -> None:
+    """Revoke the key that is kept for a gateway, and remove it here whatever the gateway says.
 
     Raises:
         Unavailable: The gateway did not revoke it, so it still holds.
@@ -126,7 +125,7 @@ def _forget(way: Way) -> int:
     text = key_for(url)
     if not text:
         say(f"there is no key for {url}")
-        return ExitCode.OK
+        return
     key_id, _ = parse_api_key(text)
 
     async def revoke() -> None:
@@ -145,7 +144,6 @@ def _forget(way: Way) -> int:
         ) from error
     forget_key(url)
     say(f"the key {key_id} for {url} is revoked and removed")
-    return ExitCode.OK
 
 
 @explains_errors
@@ -157,7 +155,7 @@ def console(
     ] = False,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     way: Way,
-) -> int:
+) -> None:
     """Open the console in a browser: with a code that works once, within five minutes, for twelve hours."""
     import html
     import webbrowser
@@ -174,6 +172,5 @@ def console(
         page = f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n'
         if webbrowser.open(write_private(CONSOLE_FILE, page.encode()).as_uri()):
             say(f"the console opens in a browser: {url}")
-            return ExitCode.OK
+            return
     print(address)
-    return ExitCode.OK

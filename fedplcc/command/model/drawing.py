@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.model.options import Device, Model
 from fedplcc.pictures import MAP
 
@@ -71,7 +71,7 @@ def draw_map(
     config: Config = None,
     device: Device = "auto",
     as_json: bool,
-) -> int:
+) -> None:
     """Draw features of test images with the prototypes, before and after training.
 
     Colours are classes, shapes are domains. An outlined point is a local prototype of a client's training images, a star a
@@ -102,7 +102,7 @@ def draw_map(
             on_step=on_step,
         )
         files = write_map(found, place)
-    return _report(found, files, console, as_json=as_json)
+    _report(found, files, console, as_json=as_json)
 
 
 def _place(out: Path | None, usual: Path) -> Path:
@@ -124,7 +124,7 @@ def _shown_steps(console: Console) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _report(found: FeatureMap, files: list[Path], console: Console, *, as_json: bool) -> int:
+def _report(found: FeatureMap, files: list[Path], console: Console, *, as_json: bool) -> None:
     """Print the picture's facts and files."""
     from fedplcc.shared.config.run import canonical_json
 
@@ -133,4 +133,3 @@ def _report(found: FeatureMap, files: list[Path], console: Console, *, as_json: 
     console.print(f"written to {files[0].parent}: {', '.join(file.name for file in files)}")
     if as_json:
         print(canonical_json({**found.as_json(), "files": [str(file.resolve()) for file in files]}))
-    return ExitCode.OK

@@ -153,7 +153,7 @@ def evaluate(
     config: Config = None,
     device: Device = "auto",
     as_json: bool,
-) -> int:
+) -> None:
     """Evaluate a model on labelled images: accuracy, overall and per class, and the confusion matrix.
 
     The test images of one of the run's clients, on the same type of machine, give exactly the accuracy in the run's
@@ -181,7 +181,6 @@ def evaluate(
         console.print(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
     if as_json:
         print(canonical_json({**evaluation.as_json(), "directory": str(folder.resolve())}))
-    return ExitCode.OK
 
 
 @app.command(
@@ -227,7 +226,7 @@ def adapt(
     config: Config = None,
     device: Device = "auto",
     as_json: bool,
-) -> int:
+) -> None:
     """Fit a model to a site without training: BatchNorm's mean and variance become those of the site's images.
 
     With --temperature one number is fitted to labelled validation images, by which logits are divided: predict and evaluate
@@ -288,7 +287,6 @@ def adapt(
     if as_json:
         facts = {**description.facts, "model_sha256": description.model_sha256}
         print(canonical_json({**facts, "num_unreadable": len(adapted.unreadable), "file": str(place.resolve())}))
-    return ExitCode.OK
 
 
 @app.command(
@@ -301,7 +299,7 @@ def export(
     onnx: Annotated[Path, typer.Option(help="The file to write; its folder must exist.", dir_okay=False)],
     config: Config = None,
     as_json: bool,
-) -> int:
+) -> None:
     """Write a model as an ONNX file, for programs without torch.
 
     It takes a batch of any size as `images`, normalised as `mean` and `std` in its metadata say, and gives `logits`, in the
@@ -335,4 +333,3 @@ def export(
     if as_json:
         difference = None if comparison is None else {"logits": comparison.logits, "features": comparison.features}
         print(canonical_json({"file": str(onnx.resolve()), "difference": difference, "metadata": metadata(trained)}))
-    return ExitCode.OK

@@ -11,7 +11,7 @@ import typer
 
 from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import RequestId, ask_gateway, change_run, key_of
 from fedplcc.command.run.choosing import RunId
 from fedplcc.command.shared_options import Way
@@ -68,7 +68,7 @@ def client(
     request_id: RequestId = None,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Admit, retire, quarantine or release clients of a run, or read their logs. Doing it again changes nothing.
 
     Admitted clients take part from the next round on. A retired one's part in the open round ends, and no later round has
@@ -84,7 +84,7 @@ def client(
 
         for client_id, log in zip(clients, ask_gateway(way, logs), strict=True):
             _print_log(run, client_id, log, as_json=as_json)
-        return ExitCode.OK
+        return
     key = key_of(request_id)
 
     async def change_one(there: AsyncGateway, client_id: str) -> Run:
@@ -102,7 +102,7 @@ def client(
             await change_one(there, client_id)
         return await change_one(there, clients[-1])
 
-    return change_run(way, change, as_json=as_json)
+    change_run(way, change, as_json=as_json)
 
 
 def _print_log(run_id: str, client_id: str, log: ClientLog, *, as_json: bool) -> None:

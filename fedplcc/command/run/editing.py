@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
-from fedplcc.command.gateway_calls import Yes, ask_gateway, nothing_changed
+from fedplcc.command.exit_codes import explains_errors
+from fedplcc.command.gateway_calls import Yes, ask_gateway, require_yes
 from fedplcc.command.run.choosing import RunIds
 from fedplcc.command.shared_options import Way
 
@@ -48,7 +48,7 @@ def edit(
     yes: Yes = False,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Change tags and notes of runs, leave runs out of lists, or delete them; `fedplcc run status` shows them.
 
     With --json there is a line for each run.
@@ -59,7 +59,8 @@ def edit(
     if delete and is_changed:
         raise InvalidConfig("--delete leaves nothing to change: give it alone")
     if delete:
-        return _delete(runs, yes=yes, way=way, as_json=as_json)
+        _delete(runs, yes=yes, way=way, as_json=as_json)
+        return
     if not is_changed:
         raise InvalidConfig("name what to change: --tag, --untag, --notes, --archive, --unarchive or --delete")
 
@@ -79,17 +80,14 @@ def edit(
             print(run.model_dump_json() if as_json else _sentence_of(run), flush=True)
 
     ask_gateway(way, change)
-    return ExitCode.OK
 
 
-def _delete(runs: RunIds, *, yes: bool, way: Way, as_json: bool) -> int:
+def _delete(runs: RunIds, *, yes: bool, way: Way, as_json: bool) -> None:
     from fedplcc.doctor.findings import in_bytes
-    from fedplcc.terminal.question import agreed
 
     named = f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs"
     lost = "Models, prototypes and metrics are lost for good."
-    if not agreed(f"Delete {named}? {lost}", yes=yes, what="delete"):
-        return nothing_changed()
+    require_yes(f"Delete {named}? {lost}", yes=yes, what="delete")
 
     def print_deleted(deleted: DeletedRun) -> None:
         sentence = f"run {deleted.run_id} is deleted: {in_bytes(deleted.freed_bytes)} are free again"
@@ -100,7 +98,6 @@ def _delete(runs: RunIds, *, yes: bool, way: Way, as_json: bool) -> int:
             print_deleted(await there.delete_run(run_id))
 
     ask_gateway(way, delete)
-    return ExitCode.OK
 
 
 def _sentence_of(run: Run) -> str:

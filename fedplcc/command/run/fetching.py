@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.gateway_calls import ask_gateway
 from fedplcc.command.run.choosing import MaybeRunId, found_run
 from fedplcc.command.shared_options import Way
@@ -51,7 +51,7 @@ def fetch(
     ] = False,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Fetch what a run has committed so far: configuration, metrics, model, prototypes and a picture."""
     from fedplcc.remote.fetch import fetch_run
     from fedplcc.runs.artifacts import MODEL, describe, summary
@@ -83,4 +83,3 @@ def fetch(
         console.print(f"whole model: {folder / MODEL if path is None else path}")
     if as_json:
         print(canonical_json(summary(record, folder)))
-    return ExitCode.OK

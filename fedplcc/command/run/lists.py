@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.gateway_calls import ask_gateway
 from fedplcc.command.shared_options import Way
 
@@ -67,7 +67,7 @@ def list_runs(
     show: Annotated[Show, typer.Option(help="Current runs are neither archived nor deleted.")] = "current",
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """List runs, newest first, and how many there are of each status; with --json a line for each run.
 
     With --local it lists folders of runs, with the keys that differ between them. Accuracies are mean and worst domain of
@@ -96,10 +96,10 @@ def list_runs(
     turned = {"reverse": "true"} if reverse else {}
     if folders:
         raise InvalidConfig(f"a gateway's runs lie in no folder: leave out {folders[0]}, or give --local")
-    return _list_of_gateway(way, {**filters, "order": order, "show": show, **turned}, limit=limit, as_json=as_json)
+    _list_of_gateway(way, {**filters, "order": order, "show": show, **turned}, limit=limit, as_json=as_json)
 
 
-def _list_of_gateway(way: Way, filters: dict[str, str | list[str]], *, limit: int, as_json: bool) -> int:
+def _list_of_gateway(way: Way, filters: dict[str, str | list[str]], *, limit: int, as_json: bool) -> None:
     from fedplcc.terminal.run_lines import run_lines, totals_line
 
     page = ask_gateway(way, lambda there: there.first_runs(limit, **filters))
@@ -115,4 +115,3 @@ def _list_of_gateway(way: Way, filters: dict[str, str | list[str]], *, limit: in
         print(f"there are no {filters['show']} runs")
     else:
         print("there are no runs; start one with: fedplcc run start --config FILE")
-    return ExitCode.OK

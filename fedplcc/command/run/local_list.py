@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedplcc.command.exit_codes import ExitCode, say
+from fedplcc.command.exit_codes import say
 
 if TYPE_CHECKING:
     from fedplcc.runs.local_runs import LocalRun
@@ -15,8 +15,8 @@ MOST_BROKEN = 10
 """Most folders without a whole run that are named; --json has all."""
 
 
-def list_local_runs(folders: Sequence[Path], *, order: str, limit: int, as_json: bool) -> int:
-    """List the runs below folders, or below the usual ones; returns the exit code.
+def list_local_runs(folders: Sequence[Path], *, order: str, limit: int, as_json: bool) -> None:
+    """List the runs below folders, or below the usual ones.
 
     Raises:
         InvalidConfig: There is no such folder.
@@ -52,7 +52,6 @@ def list_local_runs(folders: Sequence[Path], *, order: str, limit: int, as_json:
             say(f"and {more} more folders like these; --json names all")
     if not found.is_whole:
         say("not everything was looked at: there are too many folders; name one further down")
-    return ExitCode.OK
 
 
 def _usual() -> list[Path]:

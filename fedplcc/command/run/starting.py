@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway, key_of, print_run
 from fedplcc.command.shared_options import Way
 from fedplcc.terminal.class_sentences import class_sentences
@@ -47,7 +47,7 @@ def start(
     ] = None,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Start a run; it waits until its clients have joined.
 
     A file that it begins with (run.initial_model = "file:PATH") is sent first.
@@ -81,7 +81,6 @@ def start(
     print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
     for sentence in filter(None, dict.fromkeys((*notes, *doubts(federation)))):
         say(sentence)
-    return ExitCode.OK
 
 
 async def _about_first_model(there: AsyncGateway, run: Run, file: Path | None) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.gateway_calls import ask_gateway, sentence_of_run
 from fedplcc.command.run.choosing import MaybeRunId, found_run
 from fedplcc.command.shared_options import Way
@@ -36,7 +36,7 @@ class _Shown(NamedTuple):
 
 
 @explains_errors
-def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
+def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> None:
     """Show a run: its round, awaited, dropped and quarantined clients, refused updates, and the last accuracy.
 
     Of a run with stages, also what they taught and what they made its model forget: accuracy stage by stage.
@@ -53,7 +53,6 @@ def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
         print(canonical_json({**shown.run.model_dump(mode="json"), **found}))
     else:
         _print(shown)
-    return ExitCode.OK
 
 
 async def _ask(there: AsyncGateway, run: str | None, *, as_json: bool) -> _Shown:

@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.gateway_calls import (
     RequestId,
     Yes,
     ask_gateway,
     change_run,
     key_of,
-    nothing_changed,
     print_run,
+    require_yes,
     sentence_of_run,
 )
 from fedplcc.command.run.choosing import RunId
@@ -40,10 +40,10 @@ def pause(
     request_id: RequestId = None,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Pause a run. Pausing a paused run changes nothing."""
     key = key_of(request_id)
-    return change_run(way, lambda there: there.pause_run(run, now=now, request_id=key), as_json=as_json)
+    change_run(way, lambda there: there.pause_run(run, now=now, request_id=key), as_json=as_json)
 
 
 @explains_errors
@@ -68,7 +68,7 @@ def resume(
     request_id: RequestId = None,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Let a run go on: a paused one, or one whose pause waits; with an option a completed one, or to the next stage."""
     from fedplcc.shared.errors import InvalidConfig
 
@@ -80,7 +80,7 @@ def resume(
         return change_run(way, lambda there: there.extend_run(run, rounds=more, request_id=key), as_json=as_json)
     if next_stage:
         return change_run(way, lambda there: there.advance_stage(run, request_id=key), as_json=as_json)
-    return change_run(way, lambda there: there.resume_run(run, request_id=key), as_json=as_json)
+    change_run(way, lambda there: there.resume_run(run, request_id=key), as_json=as_json)
 
 
 @explains_errors
@@ -102,11 +102,10 @@ def stop(
     request_id: RequestId = None,
     way: Way,
     as_json: bool,
-) -> int:
+) -> None:
     """Stop a run for good, or all of a key; the last committed round is kept. Stopping it again changes nothing."""
     from fedplcc.remote.runs_of_keys import stop_runs_of
     from fedplcc.shared.errors import InvalidConfig
-    from fedplcc.terminal.question import agreed
 
     if (run is None) == (key is None):
         raise InvalidConfig("name the run, or a key with --key: one of them")
@@ -114,13 +113,12 @@ def stop(
     what = f"Stop run {run} for good? It keeps its last committed round, and cannot go on."
     if key is not None:
         what = f"Stop all open runs of key {key} for good? They keep their last committed rounds, and cannot go on."
-    if not agreed(what, yes=yes, what="stop it"):
-        return nothing_changed()
+    require_yes(what, yes=yes, what="stop it")
     if key is None:
         assert run is not None
         run_id = run
-        return change_run(way, lambda there: there.stop_run(run_id, reason=reason, request_id=named), as_json=as_json)
+        change_run(way, lambda there: there.stop_run(run_id, reason=reason, request_id=named), as_json=as_json)
+        return
     callers = (key if key.startswith("person:") else f"key:{key}",)
     for stopped in ask_gateway(way, lambda there: stop_runs_of(there, callers, reason=reason)):
         print_run(stopped, sentence_of_run(stopped), as_json=as_json)
-    return ExitCode.OK

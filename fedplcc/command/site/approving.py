@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.site.state_dir import TrainerStateDir, client_of, trainer_folder
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def pending(
     ] = False,
     state_dir: TrainerStateDir = None,
     as_json: bool,
-) -> int:
+) -> None:
     """Show what each run asks for that waits for your approval, in words.
 
     It reads the state directory of the trainer on this host and talks to nobody.
@@ -53,7 +53,7 @@ def pending(
     if as_json:
         told = {"approve": rule, "pending": found, "approved": approved, "notice": kept.decisions().notice}
         print(json.dumps({**told, "decided": deciding.decided(kept)} if decided else told, indent=2))
-        return ExitCode.OK
+        return
     if notice := kept.decisions().notice:
         print(notice)
     for facts in found:
@@ -72,7 +72,6 @@ def pending(
                 print(f"  to take it back: fedplcc site approve {each['run_id']} --document {document}")
     elif approved:
         print(f"approved: {', '.join(approved)}")
-    return ExitCode.OK
 
 
 @explains_errors
@@ -86,7 +85,7 @@ def approve(
         ),
     ],
     state_dir: TrainerStateDir = None,
-) -> int:
+) -> None:
     """Approve a run as it asks now: its document, and the code that it uses. A change of either needs a new approval.
 
     The trainer goes on within a heartbeat. Nobody else can give this approval.
@@ -98,7 +97,7 @@ def approve(
     made = deciding.approve(kept, run_id, document)
     if made == before:
         print(f"run {run_id} was approved already: document {made.document}")
-        return ExitCode.OK
+        return
     if made.document:
         print(f"run {run_id} is approved: document {made.document}, code {made.code}")
     else:
@@ -109,11 +108,10 @@ def approve(
             "this client takes part again from the next round on; where those who run it have retired it, they admit it: "
             f"fedplcc run client admit {run_id} {client}"
         )
-    return ExitCode.OK
 
 
 @explains_errors
-def reject(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir = None) -> int:
+def reject(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir = None) -> None:
     """Say no to a run: nothing is read for one that waits, and this site's part in one that is under way ends.
 
     Its task is cancelled within a heartbeat, and the client leaves the run. What it has sent before stays in the run's
@@ -126,14 +124,13 @@ def reject(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir = N
     is_known = _is_known(kept, run_id)
     if deciding.refuse(kept, run_id, reason).ruling is Ruling.REJECTED:
         print(f"run {run_id} is rejected: this client leaves it")
-        return ExitCode.OK
+        return
     if not is_known:
         say(
             f"no run {run_id} waits, and nothing that left this site was for it: see that this is its id ('fedplcc site "
             "pending' and 'site log' have those of this site); the decision holds should it ask"
         )
     print(f"this site's part in run {run_id} is withdrawn: the trainer ends it within a heartbeat")
-    return ExitCode.OK
 
 
 def _is_known(kept: Kept, run_id: str) -> bool:

@@ -46,7 +46,8 @@ def log(
     if budget:
         if run is not None:
             raise InvalidConfig("--budget has every run: leave out --run")
-        return _show_budget(folder, as_json=as_json)
+        _show_budget(folder, as_json=as_json)
+        return ExitCode.OK
     shown: deque[Line] = deque(maxlen=last)
     try:
         for line in lines_in(folder):
@@ -74,7 +75,7 @@ def _sentence(line: Line) -> str:
     return "  ".join(filter(None, (line.time, what, of, f"{line.bytes:,} bytes", line.sha256, spent)))
 
 
-def _show_budget(folder: Path, *, as_json: bool) -> int:
+def _show_budget(folder: Path, *, as_json: bool) -> None:
     """Show what releases with noise have cost a site over all runs, and its limit."""
     import json
 
@@ -87,14 +88,13 @@ def _show_budget(folder: Path, *, as_json: bool) -> int:
     if as_json:
         told = {"epsilon": spent, "delta": kept.delta, "limit": kept.limit, "releases": len(charges), "runs": runs}
         print(json.dumps(told))
-        return ExitCode.OK
+        return
     limit = "no limit" if kept.limit is None else f"limit {kept.limit:g}"
     print(f"epsilon {_told(spent)} of {len(charges):,} releases, delta {kept.delta:g}, {limit}")
     for each in runs:
         rounds = ", ".join(map(str, each["rounds"]))
         facts = f"epsilon {_told(each['epsilon'])}  claim {each['claim']}  rounds {rounds}"
         print(printable(f"{each['run']:<24} {facts}"))
-    return ExitCode.OK
 
 
 def _told(epsilon: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.state.database_url import DatabaseUrl
 
 EXAMPLES = examples(
@@ -30,7 +30,7 @@ def backup(
         ),
     ] = False,
     database_url: DatabaseUrl = None,
-) -> int:
+) -> None:
     """Back up an aggregator's state, also while the aggregator runs: every blob is verified on its way.
 
     Uploads that are still going on are left out; trainers send them again. Of a database in PostgreSQL the backup has a copy
@@ -45,4 +45,3 @@ def backup(
     print(
         f"{out}: the database and {made.num_blobs:,} blobs of {in_bytes(made.blob_bytes)}, each with its SHA-256{keys}"
     )
-    return ExitCode.OK

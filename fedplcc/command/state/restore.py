@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import explains_errors
 
 EXAMPLES = examples("fedplcc state restore /mnt/backups/monday fedplcc-state/aggregator")
 
@@ -20,7 +20,7 @@ def restore(
         Path,
         typer.Argument(metavar="STATE_DIR", help="The new state directory: not there yet, or empty."),
     ],
-) -> int:
+) -> None:
     """Make an aggregator's state directory from a backup; an aggregator started on it continues its runs.
 
     Rounds committed after the backup are trained again, to the same bytes.
@@ -31,4 +31,3 @@ def restore(
     made = restored(source, state_dir)
     print(f"{state_dir}: {made.num_blobs:,} blobs of {in_bytes(made.blob_bytes)}, each with its SHA-256")
     print(f"start the aggregator with --state-dir {state_dir}")
-    return ExitCode.OK

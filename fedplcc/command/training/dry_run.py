@@ -52,8 +52,8 @@ def foresee_cells(
     return code
 
 
-def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, as_json: bool) -> int:
-    """Print what `simulate` would train; returns the exit code.
+def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, as_json: bool) -> None:
+    """Print what `simulate` would train.
 
     Raises:
         InvalidConfig: The run could not begin: of its clients, its first model or its folder.
@@ -98,7 +98,6 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
             "state": state,
         }
         print(canonical_json(answer))
-    return ExitCode.OK
 
 
 def _require_data(federation: FederationFile) -> list[int]:

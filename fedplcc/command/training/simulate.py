@@ -91,7 +91,7 @@ def simulate(
     log_model: LogModel = False,
     dry_run: DryRun = False,
     as_json: bool,
-) -> int:
+) -> int | None:
     """Train without sockets, through the same service, store and training code as a deployment.
 
     Clients work one after another in this process or, with --jobs, beside each other. On one type of machine the results
@@ -108,7 +108,8 @@ def simulate(
     if extends and out is None:
         raise InvalidConfig("--continue needs --out, the folder of the run that is to go on")
     if dry_run:
-        return foresee_run(federation, out, extends=extends, as_json=as_json)
+        foresee_run(federation, out, extends=extends, as_json=as_json)
+        return None
 
     # Loaded late, for their libraries look at the number of threads too.
     from fedplcc.tracking.destinations import make_trackers
