@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import typer
 
 from fedplcc.command.shared_options import typed_parameters
+from fedplcc.shared.errors import InvalidConfig
 
 
 class Words(NamedTuple):
@@ -27,8 +28,6 @@ def check_words(context: typer.Context, action: Action, of: Mapping[Action, Word
     Raises:
         InvalidConfig: It says what is missing, or which action takes what is too much.
     """
-    from fedplcc.shared.errors import InvalidConfig
-
     own = {each.name: each for each in context.command.params if each.name not in (None, "action")}
     typed = {name: _shown(each) for name, each in own.items() if _is_typed(context, name)} | typed_parameters()
     for name in of[action].needs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -94,7 +96,6 @@ def doctor(
         from fedplcc.command.method_check import check_method
 
         return check_method(method, as_json=as_json)
-    import json
 
     from fedplcc.doctor import CHECKS, examine
     from fedplcc.doctor.findings import Check, Status, Subject
@@ -136,8 +137,6 @@ def doctor(
 
 def _line(check: str, status: str, sentence: str, width: int) -> str:
     """A finding as text; on a terminal its sentence is indented beside its mark."""
-    import textwrap
-
     head = f"{MARKS[status]:<4}  {check:<11} "
     if width < len(head) + 20:
         return head + sentence

@@ -13,6 +13,8 @@ import typer
 from fedplcc.command.exit_codes import ExitCode, say
 from fedplcc.command.shared_options import Way
 from fedplcc.interruption import run_interruptibly
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
@@ -37,7 +39,6 @@ def key_of(request_id: str | None) -> str:
         InvalidConfig: The gateway would refuse it; an empty id too, which is a variable that is not set.
     """
     from fedplcc.shared.documents import REQUEST_ID
-    from fedplcc.shared.errors import InvalidConfig
 
     if request_id is None:
         return uuid.uuid4().hex
@@ -74,8 +75,6 @@ def require_yes(question: str, *, yes: bool, what: str) -> None:
     Raises:
         InvalidConfig: Nobody sits at a terminal, and the answer was not given: add --yes to `what`.
     """
-    from fedplcc.shared.errors import InvalidConfig
-
     if yes:
         return
     if not is_terminal():
@@ -94,8 +93,6 @@ def print_run(run: Run, sentence: str, *, as_json: bool) -> None:
 
 def sentence_of_run(run: Run) -> str:
     """A run's method, status, reason and round in a sentence that a terminal can be given."""
-    from fedplcc.terminal.printable import printable
-
     where = "not begun" if run.round < 0 else f"round {run.round} of {run.total_rounds} {run.phase}"
     waits = ", a pause waits for the round to commit" if run.is_pause_requested else ""
     reason = f" ({run.reason})" if run.reason else ""

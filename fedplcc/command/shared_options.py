@@ -13,6 +13,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from fedplcc.shared.errors import InvalidConfig
+
 DEFAULT_GATEWAY = "http://127.0.0.1:8080"
 GATEWAY, INSECURE, GATEWAY_CA, JSON = "--gateway", "--insecure", "--gateway-ca", "--json"
 FLAGS = (INSECURE, JSON)
@@ -122,8 +124,6 @@ def values_for(parameters: Sequence[str]) -> dict[str, object]:
     Raises:
         InvalidConfig: An option is typed that the command has no use for.
     """
-    from fedplcc.shared.errors import InvalidConfig
-
     given = _given.get(SharedOptions())
     usable = {JSON} if "as_json" in parameters else set()
     usable |= {GATEWAY, INSECURE, GATEWAY_CA} if "way" in parameters else set()

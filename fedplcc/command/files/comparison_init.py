@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplcc.command.training.compare import DEFAULT_FILE
+from fedplcc.shared.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +38,6 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
     Raises:
         InvalidConfig: The file is there already, a configuration cannot be read, or what it would say cannot be trained.
     """
-    import tomllib
-
     from fedplcc.comparison.check import check
     from fedplcc.comparison.file import problems_of
     from fedplcc.comparison.template import template
@@ -45,7 +46,6 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
     from fedplcc.runs.configuration import plain_demo
     from fedplcc.runs.configuration_text import template as run_template
     from fedplcc.shared.config.run import parse_federation, read_document
-    from fedplcc.shared.errors import InvalidConfig
 
     file = file or DEFAULT_FILE
     if file.exists():
@@ -78,10 +78,6 @@ def _datasets(configs: Sequence[Path], file: Path) -> dict[str, dict[str, Any]]:
     Raises:
         InvalidConfig: Two have the same name.
     """
-    import os
-
-    from fedplcc.shared.errors import InvalidConfig
-
     tables: dict[str, dict[str, Any]] = {}
     for config in configs:
         if config.stem in tables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,9 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.shared.errors import FedplccError, InvalidConfig
+from fedplcc.terminal.class_sentences import class_sentences, copies_sentences
+from fedplcc.terminal.names import named_few
 
 if TYPE_CHECKING:
     from fedplcc.shared.config.run import FederationFile
@@ -56,7 +60,6 @@ def check(
     from fedplcc.command.files.policy import DEFAULT, check_policy
     from fedplcc.runs.configuration import chosen_file
     from fedplcc.shared.config.run import read_document
-    from fedplcc.shared.errors import InvalidConfig
 
     if run is not None:
         if data:
@@ -130,7 +133,6 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
     from fedplcc.comparison.sweep.choosing import criterion
     from fedplcc.comparison.sweep.section import flat
     from fedplcc.shared.config.run import canonical_json
-    from fedplcc.terminal.names import named_few
     from fedplcc.terminal.progress import console_for
 
     checked = check_file(document, file)
@@ -178,8 +180,6 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
 
 def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
     """Read every client's data; returns the findings and the problems, and says what is worth a look."""
-    from fedplcc.shared.errors import FedplccError
-    from fedplcc.terminal.class_sentences import class_sentences, copies_sentences
     from fedplcc.terminal.progress import console_for, shown_steps
     from fedplcc.trainer.data.loading import load_dataset
 
@@ -219,8 +219,6 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
 
 
 def _answer(federation: FederationFile | None, problems: list[str], read: dict[str, dict[str, int]]) -> dict[str, Any]:
-    import json
-
     from fedplcc.runs.foreseen_bytes import foreseen_bytes
 
     answer: dict[str, Any] = {"kind": "run", "problems": problems}

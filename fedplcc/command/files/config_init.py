@@ -16,6 +16,8 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway
 from fedplcc.command.shared_options import Way
+from fedplcc.shared.errors import InvalidConfig, InvalidData
+from fedplcc.terminal.class_sentences import class_sentences
 from fedplcc.terminal.names import named_few
 
 if TYPE_CHECKING:
@@ -126,7 +128,6 @@ def init(
     from fedplcc.runs.configuration_text import short_template, template
     from fedplcc.shared.config.recipes import AT_SITES, KEEP_WEIGHTS, of_method, with_recipe
     from fedplcc.shared.config.run import parse_federation
-    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.shared.methods import METHODS
 
     if policy:
@@ -193,8 +194,6 @@ def _named_data(data: Sequence[str]) -> dict[str, str]:
     Raises:
         InvalidConfig: Names and specifications without one are mixed, or a client is named twice.
     """
-    from fedplcc.shared.errors import InvalidConfig
-
     found = [NAMED_DATA.fullmatch(text) for text in data]
     named = [match.groups() for match in found if match is not None]
     if (named and len(named) < len(data)) or (not named and len(data) > 1):
@@ -212,7 +211,6 @@ def _of_joined(
 ) -> tuple[dict[str, Any], list[str], Seen | None]:
     """Tables of a configuration for clients of a federation, notes for its person, and the smallest of their images."""
     from fedplcc.shared.config.sections import unknown
-    from fedplcc.shared.errors import InvalidConfig
 
     known = {client.client_id: client for client in joined}
     if not known:
@@ -254,7 +252,6 @@ def _of_data(
     named: Mapping[str, str], clients: Sequence[str], classes: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for clients with these data, which are opened, and notes for its person."""
-    from fedplcc.shared.errors import InvalidConfig, InvalidData
     from fedplcc.trainer.data.loading import describe, remarks
 
     if clients and set(clients) != set(named):
@@ -293,7 +290,6 @@ def _seen_by(sides: Sequence[int | None]) -> Seen | None:
 
 def _seen(document: Mapping[str, Any]) -> Seen | None:
     """Look at images of the clients' data; None where nobody can."""
-    from fedplcc.shared.errors import InvalidData
     from fedplcc.trainer.data.survey import smallest_of
 
     smallest = None
@@ -339,8 +335,6 @@ def _of_demo(method: str | None, recipe: str | None) -> dict[str, Any]:
 
 def _of_names(clients: list[str], classes: list[str], data: str | None) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for named clients, and notes for its person."""
-    from fedplcc.shared.errors import InvalidConfig
-
     clients = clients or ["client"]
     specs = {name: (data or f"folder:data/{CLIENT}").replace(CLIENT, name) for name in clients}
     if not classes and data is None:
@@ -365,6 +359,4 @@ def _union(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def _about_classes(counts: Mapping[str, Mapping[str, int]], classes: Sequence[str]) -> list[str]:
-    from fedplcc.terminal.class_sentences import class_sentences
-
     return class_sentences(counts, list(classes) or _union(counts), key="--classes", fewest=0)

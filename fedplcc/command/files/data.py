@@ -14,6 +14,7 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.shared.errors import InvalidConfig
 
 # A command imports modules with numpy or torch itself, so that --help answers at once.
 
@@ -113,7 +114,6 @@ def _download(spec: str) -> None:
     Raises:
         InvalidConfig: torchvision downloads no such set.
     """
-    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.trainer.data.sets.torchvision_sets import fetch
 
     name, _, path = spec.partition(":")

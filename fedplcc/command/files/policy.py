@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedplcc.command.exit_codes import ExitCode, say
+from fedplcc.shared.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from fedplcc.trainer.owner.policy import Policy
@@ -35,8 +37,6 @@ def check_policy(file: Path, run: Path | None, *, as_json: bool) -> int:
     Raises:
         InvalidConfig: Either file is wrong.
     """
-    import json
-
     from fedplcc.trainer.owner.policy import read_policy
     from fedplcc.trainer.owner.policy_text import policy_sentences
 
@@ -64,7 +64,6 @@ def _forbidden(policy: Policy, run: Path) -> list[str]:
     from fedplcc.runs.configuration_check import judge
     from fedplcc.runs.initial_model import anchored
     from fedplcc.shared.config.run import read_document
-    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.trainer.owner.refusals import refusals
 
     verdict = judge(anchored(read_document(run), run.parent))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +13,7 @@ import typer
 from fedplcc.command.actions import Words, check_words
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.trainer.weights.store import WeightsStore
@@ -87,9 +90,6 @@ def weights(
 
 
 def _add(store: WeightsStore, source: str, *, model: str | None, name: str | None, as_json: bool) -> None:
-    import json
-    from dataclasses import asdict
-
     from fedplcc.trainer.weights.adding import add_weights
 
     added = add_weights(store, source, model=model, name=name)
@@ -103,11 +103,6 @@ def _add(store: WeightsStore, source: str, *, model: str | None, name: str | Non
 
 
 def _list(store: WeightsStore, *, as_json: bool) -> None:
-    import json
-    from dataclasses import asdict
-
-    from fedplcc.terminal.printable import printable
-
     kept = store.backbones()
     if as_json:
         print(json.dumps({"weights": [asdict(each) for each in kept]}, indent=2))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +18,7 @@ from fedplcc.command.gateway_calls import Yes, ask_gateway, require_yes
 from fedplcc.command.members.invite import InvitedRole
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
+from fedplcc.terminal.printable import printable
 
 
 class MemberAction(StrEnum):
@@ -75,12 +79,7 @@ def client(
 
 def _list(state_dir: Path, *, as_json: bool) -> None:
     """List the certificates that have not ended, newest first for each holder."""
-    import json
-    import time
-    from dataclasses import asdict
-
     from fedplcc.remote.admin_calls import OPEN, admin_calls, is_open
-    from fedplcc.terminal.printable import printable
 
     if is_open(state_dir):
         say(OPEN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +12,7 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors, say
+from fedplcc.shared.errors import InvalidConfig
 
 EXAMPLES = examples(
     "fedplcc join",
@@ -94,11 +97,7 @@ def join(
 
 def _code(file: Path | None) -> str:
     """Read the invitation: from the file, the environment, or stdin, with a prompt where a person sits there."""
-    import getpass
-    import sys
-
     from fedplcc.shared.config.settings import invitation_in_environment
-    from fedplcc.shared.errors import InvalidConfig
 
     if file is not None:
         try:

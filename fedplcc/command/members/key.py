@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +18,7 @@ from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway, sentence_of_run
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.remote.admin_calls import HeldKey
@@ -95,8 +99,6 @@ def key(
 
 
 def _create(label: str, scope: Sequence[ScopeName], valid: str, state_dir: Path) -> None:
-    import time
-
     from fedplcc.command.members.durations import seconds_of
     from fedplcc.remote.admin_calls import admin_calls
 
@@ -109,12 +111,7 @@ def _create(label: str, scope: Sequence[ScopeName], valid: str, state_dir: Path)
 
 def _list(state_dir: Path, *, as_json: bool) -> None:
     """List the keys and sessions that hold, newest first."""
-    import json
-    import time
-    from dataclasses import asdict
-
     from fedplcc.remote.admin_calls import admin_calls
-    from fedplcc.terminal.printable import printable
 
     with admin_calls(state_dir) as calls:
         keys = calls.keys()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
+import html
 import socket
 import sys
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -14,6 +17,9 @@ from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.members.key import ScopeName
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
+from fedplcc.shared.errors import FedplccError, KeyInvalid, Unavailable
+from fedplcc.shared.identity.api_keys import parse_api_key
+from fedplcc.terminal.printable import printable
 
 LOGIN_EXAMPLES = examples(
     "fedplcc login --scope read --valid 7d",
@@ -57,7 +63,6 @@ def login(
     from fedplcc.gateway_client.own_keys import keep_key
     from fedplcc.gateway_client.transport import checked_url
     from fedplcc.remote.admin_calls import admin_calls
-    from fedplcc.shared.identity.api_keys import parse_api_key
 
     if forget:
         return _forget(way)
@@ -86,12 +91,7 @@ def _signed_on(way: Way) -> str:
     Raises:
         Unavailable: The person took too long.
     """
-    import asyncio
-    from datetime import UTC, datetime
-
     from fedplcc.gateway_client.clients import AsyncGateway
-    from fedplcc.shared.errors import Unavailable
-    from fedplcc.terminal.printable import printable
 
     async def signed_on() -> str:
         async with AsyncGateway(way.url, insecure=way.insecure, ca=way.ca) as there:
@@ -113,13 +113,9 @@ def _forget(way: Way) -> None:
     Raises:
         Unavailable: The gateway did not revoke it, so it still holds.
     """
-    import asyncio
-
     from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.gateway_client.own_keys import forget_key, key_for
     from fedplcc.gateway_client.transport import checked_url
-    from fedplcc.shared.errors import FedplccError, KeyInvalid, Unavailable
-    from fedplcc.shared.identity.api_keys import parse_api_key
 
     url = checked_url(way.url, way.insecure)
     text = key_for(url)
@@ -157,7 +153,6 @@ def console(
     way: Way,
 ) -> None:
     """Open the console in a browser: with a code that works once, within five minutes, for twelve hours."""
-    import html
     import webbrowser
 
     from fedplcc.gateway_client.own_keys import write_private

@@ -12,6 +12,9 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.command.model.options import Device, Model
+from fedplcc.shared.bounds import SUBSET_RULE
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.terminal.printable import table_cell
 
 if TYPE_CHECKING:
     from fedplcc.models.trained_model import TrainedModel
@@ -110,7 +113,6 @@ def _write_table(file: Path, trained: TrainedModel, images: Sequence[Path], on_p
 
     from fedplcc.models.prediction import csv_lines, image_files, predictions
     from fedplcc.runs.atomic_file import atomic_file
-    from fedplcc.terminal.printable import table_cell
 
     found = predictions(trained, image_files(images, on_problem), on_problem=on_problem)
     lines = csv_lines(found, trained.config.data.classes, has_prototypes=len(trained.prototypes) > 0)
@@ -247,9 +249,7 @@ def adapt(
     )
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
-    from fedplcc.shared.bounds import SUBSET_RULE
     from fedplcc.shared.config.run import canonical_json
-    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.progress import console_for
 
     if fraction is not None and not 0 < fraction <= 1:
@@ -310,7 +310,6 @@ def export(
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import atomic_file
     from fedplcc.shared.config.run import canonical_json
-    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.progress import console_for
 
     if onnx.exists() and onnx.suffix != ".onnx":

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedplcc.shared.errors import RunNotFound
+
 if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
@@ -24,8 +26,6 @@ async def found_run(gateway: AsyncGateway, run_id: str | None) -> Run:
     Raises:
         RunNotFound: There is none.
     """
-    from fedplcc.shared.errors import RunNotFound
-
     if run_id is not None:
         return await gateway.get_run(run_id)
     found = (await gateway.list_runs(page_size=1)).runs

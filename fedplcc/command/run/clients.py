@@ -15,6 +15,7 @@ from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import RequestId, ask_gateway, change_run, key_of
 from fedplcc.command.run.choosing import RunId
 from fedplcc.command.shared_options import Way
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
@@ -107,8 +108,6 @@ def client(
 
 def _print_log(run_id: str, client_id: str, log: ClientLog, *, as_json: bool) -> None:
     """Print a client's log lines of a run and of none, or say why there are none."""
-    from fedplcc.terminal.printable import printable
-
     lines = [line for line in log.lines if line.run_id in (None, run_id)]
     if as_json:
         print(log.model_copy(update={"lines": lines}).model_dump_json())

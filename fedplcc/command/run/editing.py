@@ -11,6 +11,7 @@ from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.gateway_calls import Yes, ask_gateway, require_yes
 from fedplcc.command.run.choosing import RunIds
 from fedplcc.command.shared_options import Way
+from fedplcc.shared.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
@@ -53,8 +54,6 @@ def edit(
 
     With --json there is a line for each run.
     """
-    from fedplcc.shared.errors import InvalidConfig
-
     is_changed = bool(tag or untag) or notes is not None or archive is not None
     if delete and is_changed:
         raise InvalidConfig("--delete leaves nothing to change: give it alone")

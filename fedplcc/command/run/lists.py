@@ -12,6 +12,7 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.gateway_calls import ask_gateway
 from fedplcc.command.shared_options import Way
+from fedplcc.shared.errors import InvalidConfig
 
 # The enums of shared/run_lists.py, which would load numpy for each help text.
 Order = Literal["newest", "oldest", "updated", "name", "status", "method", "rounds", "mean", "worst", "took"]
@@ -73,8 +74,6 @@ def list_runs(
     With --local it lists folders of runs, with the keys that differ between them. Accuracies are mean and worst domain of
     the last evaluated round; a folder that cannot be read is named and left out.
     """
-    from fedplcc.shared.errors import InvalidConfig
-
     filters: dict[str, str | list[str]] = {
         "status": list(status or ()),
         "method": method,

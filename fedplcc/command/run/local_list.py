@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedplcc.command.exit_codes import say
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.runs.local_runs import LocalRun
@@ -23,9 +25,7 @@ def list_local_runs(folders: Sequence[Path], *, order: str, limit: int, as_json:
     """
     from fedplcc.runs.local_runs import differences, differing_keys, find_runs
     from fedplcc.shared.config.run import canonical_json
-    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.local_run_lines import local_run_lines
-    from fedplcc.terminal.printable import printable
 
     chosen = folders or [path for path in _usual() if path.is_dir()]
     for folder in chosen:

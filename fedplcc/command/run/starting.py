@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,7 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway, key_of, print_run
 from fedplcc.command.shared_options import Way
+from fedplcc.shared.errors import FedplccError
 from fedplcc.terminal.class_sentences import class_sentences
 from fedplcc.terminal.names import named_few
 
@@ -52,9 +55,6 @@ def start(
 
     A file that it begins with (run.initial_model = "file:PATH") is sent first.
     """
-    import json
-    import time
-
     from fedplcc.runs.configuration import Overrides, chosen_file, read_federation
     from fedplcc.runs.initial_model import doubts
     from fedplcc.shared.process import traces
@@ -87,7 +87,6 @@ async def _about_first_model(there: AsyncGateway, run: Run, file: Path | None) -
     """Sentences on the model that a run begins with, where that is no file here."""
     from fedplcc.shared.config.run import parse_run_config
     from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, other_size
-    from fedplcc.shared.errors import FedplccError
 
     begins = run.config["run"]
     if file is not None or begins.get("initial_model") is None:
@@ -103,8 +102,6 @@ async def _about_first_model(there: AsyncGateway, run: Run, file: Path | None) -
 
 async def _about_clients(there: AsyncGateway, run: Run) -> str:
     """Sentences on clients that cannot do a run; empty if there is nothing to say."""
-    from fedplcc.shared.errors import FedplccError
-
     try:
         known = await there.all_clients()
     except FedplccError:

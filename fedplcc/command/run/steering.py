@@ -20,6 +20,7 @@ from fedplcc.command.gateway_calls import (
 )
 from fedplcc.command.run.choosing import RunId
 from fedplcc.command.shared_options import Way
+from fedplcc.shared.errors import InvalidConfig
 
 PAUSE_EXAMPLES = examples("fedplcc run pause scans-97f12353", "fedplcc run pause scans-97f12353 --now")
 RESUME_EXAMPLES = examples(
@@ -70,8 +71,6 @@ def resume(
     as_json: bool,
 ) -> None:
     """Let a run go on: a paused one, or one whose pause waits; with an option a completed one, or to the next stage."""
-    from fedplcc.shared.errors import InvalidConfig
-
     if rounds is not None and next_stage:
         raise InvalidConfig("give --rounds or --next-stage: one of them")
     key = key_of(request_id)
@@ -105,7 +104,6 @@ def stop(
 ) -> None:
     """Stop a run for good, or all of a key; the last committed round is kept. Stopping it again changes nothing."""
     from fedplcc.remote.runs_of_keys import stop_runs_of
-    from fedplcc.shared.errors import InvalidConfig
 
     if (run is None) == (key is None):
         raise InvalidConfig("name the run, or a key with --key: one of them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from fedplcc.command.run.choosing import MaybeRunId, found_run
 from fedplcc.command.shared_options import DEFAULT_GATEWAY, Way
 from fedplcc.command.training.tracking import Log, LogModel
 from fedplcc.interruption import Interrupted
+from fedplcc.shared.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
@@ -34,7 +36,6 @@ def watch(*, run: MaybeRunId = None, log: Log = None, log_model: LogModel = Fals
     its curves are kept in place of lines, from its first round on; started again it goes on, and each round is kept once.
     """
     from fedplcc.runs.artifacts import ending_of
-    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.progress import console_for
 
     if as_json and log:
@@ -56,8 +57,6 @@ def watch(*, run: MaybeRunId = None, log: Log = None, log_model: LogModel = Fals
 
 
 async def _watch(gateway: AsyncGateway, run_id: str | None, *, as_json: bool) -> Run:
-    from asyncio import CancelledError
-
     run = await found_run(gateway, run_id)
     try:
         return await (_print_events(gateway, run) if as_json else _print_lines(gateway, run))
@@ -95,8 +94,6 @@ def _how_to_go_on(run_id: str, url: str) -> str:
 
 async def _keep(gateway: AsyncGateway, run_id: str | None, trackers: list[Tracker], *, with_model: bool) -> Run:
     """Keep a run's curves until it ends; returns its last document."""
-    from asyncio import CancelledError
-
     from fedplcc.tracking.deployed_run import follow_run
 
     found = await found_run(gateway, run_id)

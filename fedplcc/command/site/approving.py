@@ -12,6 +12,7 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors, say
 from fedplcc.command.site.state_dir import TrainerStateDir, client_of, trainer_folder
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.trainer.owner.approval.kept import Kept
@@ -39,7 +40,6 @@ def pending(
 
     It reads the state directory of the trainer on this host and talks to nobody.
     """
-    from fedplcc.terminal.printable import printable
     from fedplcc.trainer.owner.approval import deciding
     from fedplcc.trainer.owner.approval.decisions import Ruling
     from fedplcc.trainer.owner.approval.words import lines_of, sentence_of

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import deque
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +13,8 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.site.state_dir import TrainerStateDir, trainer_folder
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.trainer.owner.egress.log import Line
@@ -34,12 +39,6 @@ def log(
     Each line was on the disk before the message left. The SHA-256 is of the message's bytes, of an upload those of its blob.
     The exit code is 1 if a line is damaged.
     """
-    import json
-    from collections import deque
-    from dataclasses import asdict
-
-    from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
-    from fedplcc.terminal.printable import printable
     from fedplcc.trainer.owner.egress.log import lines_in
 
     folder, num_damaged = trainer_folder(state_dir), 0
@@ -77,9 +76,6 @@ def _sentence(line: Line) -> str:
 
 def _show_budget(folder: Path, *, as_json: bool) -> None:
     """Show what releases with noise have cost a site over all runs, and its limit."""
-    import json
-
-    from fedplcc.terminal.printable import printable
     from fedplcc.trainer.privacy.budget import Budget
 
     kept = Budget.of_trainer(folder)

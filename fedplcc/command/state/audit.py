@@ -12,6 +12,7 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors
 from fedplcc.command.state.database_url import DatabaseUrl
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.terminal.printable import printable
 
 if TYPE_CHECKING:
     from fedplcc.shared.identity.audit_chain import AuditEntry
@@ -76,7 +77,6 @@ def audit(
     from fedplcc.shared.identity import audit_chain
     from fedplcc.state.audit import entries_of, sentence_of_damage, unrecorded, witnessed
     from fedplcc.state.snapshot import snapshot
-    from fedplcc.terminal.printable import printable
 
     heads = [head for file in witness or () for head in witnessed(file)]
     with snapshot(state_dir, database_url) as store:

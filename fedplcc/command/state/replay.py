@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,6 @@ def replay_round(
     state_dir: Path, run_id: str, number: int, *, database_url: str | None, allow_method: Sequence[str], as_json: bool
 ) -> int:
     """Compute a round's results again from the stored updates, compare their SHA-256, and return the exit code."""
-    import json
-
     from fedplcc.shared.methods import add_methods
     from fedplcc.state.replay import Collected
     from fedplcc.state.replay import replay as replayed

@@ -21,6 +21,7 @@ from fedplcc.command.training.local_training import (
     train_in_folder,
 )
 from fedplcc.interruption import run_interruptibly
+from fedplcc.shared.errors import InvalidConfig
 
 # torch, numpy and gRPC take seconds to load: a command imports them itself, so that --help answers at once.
 if TYPE_CHECKING:
@@ -64,7 +65,6 @@ def demo(
     the results and ends every process.
     """
     from fedplcc.shared.config.settings import limit_threads
-    from fedplcc.shared.errors import InvalidConfig
 
     if stream and config is not None:
         raise InvalidConfig("--stream is a demo of its own: leave out --config, or write [stream] into that file")
