@@ -8,18 +8,22 @@ import html
 import socket
 import sys
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors, say
+from fedplcc.command.gateway_calls import ask_gateway
 from fedplcc.command.members.key import ScopeName
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
 from fedplcc.command.shared_options import Way
 from fedplcc.shared.errors import FedplccError, KeyInvalid, Unavailable
 from fedplcc.shared.identity.api_keys import parse_api_key
 from fedplcc.terminal.printable import printable
+
+if TYPE_CHECKING:
+    from fedplcc.gateway_client.clients import AsyncGateway
 
 LOGIN_EXAMPLES = examples(
     "fedplcc login --scope read --valid 7d",
@@ -69,7 +73,7 @@ def login(
     url = checked_url(way.url, way.insecure)
     roots = "" if way.ca is None else given_roots(way.ca)
     if sign_on:
-        text = _signed_on(way)
+        text = ask_gateway(way, _signed_on)
         key_id, _ = parse_api_key(text)
     elif stdin:
         text = sys.stdin.readline(_MAX_LINE).strip()
@@ -85,26 +89,20 @@ def login(
     say(f"the key {key_id} for {url} is kept in {file}")
 
 
-def _signed_on(way: Way) -> str:
+async def _signed_on(there: AsyncGateway) -> str:
     """Return the text of the session of a person who signs on in a browser, here or elsewhere.
 
     Raises:
         Unavailable: The person took too long.
     """
-    from fedplcc.gateway_client.clients import AsyncGateway
-
-    async def signed_on() -> str:
-        async with AsyncGateway(way.url, insecure=way.insecure, ca=way.ca) as there:
-            begun = await there.begin_terminal_sign_on()
-            say(f"open {printable(begun.url)} and type the code {printable(begun.user_code)}")
-            while datetime.now(UTC) < begun.expires_at:
-                await asyncio.sleep(min(60.0, max(1.0, begun.interval_s)))
-                found = await there.poll_terminal_sign_on(handle=begun.handle)
-                if found.key:
-                    return found.key
-        raise Unavailable("nobody has signed on in time; try again")
-
-    return asyncio.run(signed_on())
+    begun = await there.begin_terminal_sign_on()
+    say(f"open {printable(begun.url)} and type the code {printable(begun.user_code)}")
+    while datetime.now(UTC) < begun.expires_at:
+        await asyncio.sleep(min(60.0, max(1.0, begun.interval_s)))
+        found = await there.poll_terminal_sign_on(handle=begun.handle)
+        if found.key:
+            return found.key
+    raise Unavailable("nobody has signed on in time; try again")
 
 
 def _forget(way: Way) -> None:
@@ -113,7 +111,6 @@ def _forget(way: Way) -> None:
     Raises:
         Unavailable: The gateway did not revoke it, so it still holds.
     """
-    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.gateway_client.own_keys import forget_key, key_for
     from fedplcc.gateway_client.transport import checked_url
 
@@ -123,13 +120,8 @@ def _forget(way: Way) -> None:
         say(f"there is no key for {url}")
         return
     key_id, _ = parse_api_key(text)
-
-    async def revoke() -> None:
-        async with AsyncGateway(url, insecure=way.insecure, ca=way.ca) as there:
-            await there.end_session()
-
     try:
-        asyncio.run(revoke())
+        ask_gateway(way, lambda there: there.end_session())
     except KeyInvalid:
         pass  # it has ended already
     except FedplccError as error:
