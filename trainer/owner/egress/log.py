@@ -28,6 +28,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import TypeAdapter
+
 from fedplcc.shared.errors import DiskFull, StoreUnavailable
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
@@ -98,6 +100,9 @@ class Line:
     def name(self) -> str:
         """What makes two lines the same."""
         return _name(self.what, self.run, self.round, self.sha256)
+
+
+_LINE = TypeAdapter(Line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,24 +287,9 @@ def lines_in(folder: Path) -> Iterator[Line | None]:
 def parsed(raw: bytes) -> Line | None:
     """Return the line of a file; None where it is damaged."""
     try:
-        values = json.loads(raw) if raw.endswith(b"\n") else None
-        return None if not isinstance(values, dict) else _line_of(values)
-    except (ValueError, RecursionError, KeyError, TypeError):
+        return _LINE.validate_json(raw, strict=True) if raw.endswith(b"\n") else None
+    except ValueError:
         return None
-
-
-def _line_of(values: dict[str, Any]) -> Line:
-    texts = {name: values[name] for name in ("time", "run", "what", "sha256")}
-    number, size, claim, epsilon = (values[name] for name in ("round", "bytes", "claim", "epsilon"))
-    if (
-        not all(isinstance(each, str) for each in (*texts.values(), *values["roles"]))
-        or type(size) is not int
-        or not isinstance(number, int | None)
-        or not isinstance(claim, str | None)
-        or not isinstance(epsilon, float | int | None)
-    ):
-        raise ValueError("not as it was written")
-    return Line(**texts, round=number, bytes=size, claim=claim, epsilon=epsilon, roles=tuple(values["roles"]))
 
 
 def _name(what: str, run: str, round: int | None, sha256: str) -> str:
