@@ -11,17 +11,19 @@ from fedplcc.shared import documents
 
 
 class AsyncOperations(AsyncCalls):
-    """One coroutine for each operation."""
+    """One coroutine for each operation. What several of them take, unless they say otherwise:
+
+    Args:
+        after: Only rounds after this one.
+        client_id: The client's id.
+        page_token: `next_page_token` of the answer before; the other parameters stay.
+        request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever came
+            in between, and returns the run as it is now. Another request with the same key is refused.
+        run_id: The run's id.
+    """
 
     async def admit_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:
-        """Admit a client to a run from the next round on. Admitting a client that takes part changes nothing.
-
-        Args:
-            run_id: The run's id.
-            client_id: The client's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
+        """Admit a client to a run from the next round on. Admitting a client that takes part changes nothing."""
         return await self.call(
             "PUT",
             f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}",
@@ -30,13 +32,7 @@ class AsyncOperations(AsyncCalls):
         )
 
     async def advance_stage(self, run_id: str, *, request_id: str | None = None) -> documents.Run:
-        """End the present stage of a run whose stages people end; the next round begins the next one.
-
-        Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
+        """End the present stage of a run whose stages people end; the next round begins the next one."""
         return await self.call(
             "POST", f"/v1/runs/{self.quoted(run_id)}/stages", documents.Run, header={"Idempotency-Key": request_id}
         )
@@ -46,7 +42,11 @@ class AsyncOperations(AsyncCalls):
         return await self.call("POST", "/v1/sign-on/terminal", documents.TerminalSignOn)
 
     async def check_run_configuration(self, config: Mapping[str, Any]) -> documents.ConfigurationCheck:
-        """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created."""
+        """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created.
+
+        Args:
+            config: The configuration, with the sections and keys of the TOML file.
+        """
         return await self.call("POST", "/v1/run-configuration/check", documents.ConfigurationCheck, body=config)
 
     async def create_run(self, config: Mapping[str, Any], *, request_id: str | None = None) -> documents.Run:
@@ -61,11 +61,7 @@ class AsyncOperations(AsyncCalls):
         return await self.call("POST", "/v1/runs", documents.Run, header={"Idempotency-Key": request_id}, body=config)
 
     async def delete_run(self, run_id: str) -> documents.DeletedRun:
-        """Delete a run that has ended, and each blob that no other run needs.
-
-        Args:
-            run_id: The run's id.
-        """
+        """Delete a run that has ended, and each blob that no other run needs."""
         return await self.call("DELETE", f"/v1/runs/{self.quoted(run_id)}", documents.DeletedRun)
 
     async def end_session(self) -> None:
@@ -76,9 +72,6 @@ class AsyncOperations(AsyncCalls):
         """Let a completed run go on to more rounds; from there on it is the run that was longer from the start.
 
         Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
             rounds: Rounds after round 0, with those that the run has.
         """
         return await self.call(
@@ -90,19 +83,11 @@ class AsyncOperations(AsyncCalls):
         )
 
     async def forget_client(self, client_id: str) -> documents.Client:
-        """Forget a client that takes part in no open run, and return it as it was. If it joins again, it is new.
-
-        Args:
-            client_id: The client's id.
-        """
+        """Forget a client that takes part in no open run, and return it as it was. If it joins again, it is new."""
         return await self.call("DELETE", f"/v1/clients/{self.quoted(client_id)}", documents.Client)
 
     async def get_archive(self, run_id: str) -> bytes:
-        """Download a run's files as one ZIP archive: what `fedplcc run fetch` writes, but the picture.
-
-        Args:
-            run_id: The run's id.
-        """
+        """Download a run's files as one ZIP archive: what `fedplcc run fetch` writes, but the picture."""
         return await self.call("GET", f"/v1/runs/{self.quoted(run_id)}/archive", bytes)
 
     async def get_caller(self) -> documents.Caller:
@@ -115,7 +100,6 @@ class AsyncOperations(AsyncCalls):
         """Return the log lines of a client's trainer that the owner of its site lets out, oldest first. Needs scope `run`.
 
         Args:
-            client_id: The client's id.
             level: Only lines of this level or a graver one.
             after: Only lines with a greater number.
         """
@@ -141,14 +125,12 @@ class AsyncOperations(AsyncCalls):
         """Follow a run's history as server-sent events, or return a page of it.
 
         Args:
-            run_id: The run's id.
             after: Only events after this sequence.
             page_size: Of a page.
             before: Only events before this; 0 for no limit.
             order: Of a page.
             type: Only events of these types.
             client: Only events of this client.
-            page_token: `next_page_token` of the answer before; the other parameters stay.
         """
         return await self.call(
             "GET",
@@ -166,11 +148,7 @@ class AsyncOperations(AsyncCalls):
         )
 
     async def get_manifest(self, run_id: str) -> dict[str, Any]:
-        """Return run.json: configuration, seed, versions and machine types.
-
-        Args:
-            run_id: The run's id.
-        """
+        """Return run.json: configuration, seed, versions and machine types."""
         return await self.call("GET", f"/v1/runs/{self.quoted(run_id)}/manifest", dict)
 
     async def get_metrics(self) -> str:
@@ -178,37 +156,26 @@ class AsyncOperations(AsyncCalls):
         return await self.call("GET", "/metrics", str)
 
     async def get_metrics_lines(self, run_id: str, *, after: int | None = None) -> list[dict[str, Any]]:
-        """Return metrics.jsonl: a line of computed values for each committed round.
-
-        Args:
-            run_id: The run's id.
-            after: Only rounds after this one.
-        """
+        """Return metrics.jsonl: a line of computed values for each committed round."""
         return await self.call("GET", f"/v1/runs/{self.quoted(run_id)}/metrics.jsonl", list, query={"after": after})
 
     async def get_model(self, run_id: str, *, round_number: int | Literal["best"] | None = None) -> bytes:
         """Download the global model of a round as safetensors.
 
         Args:
-            run_id: The run's id.
             round_number: The round, or `best` for the one with the highest mean accuracy on validation images;
                 the last committed round by default.
         """
         return await self.call("GET", f"/v1/runs/{self.quoted(run_id)}/model", bytes, query={"round": round_number})
 
     async def get_problem(self, code: str) -> documents.ProblemKind:
-        """Describe a kind of problem; the `type` of a problem document refers to this.
-
-        Args:
-            code: code
-        """
+        """Describe a kind of problem; the `type` of a problem document refers to this."""
         return await self.call("GET", f"/v1/problems/{self.quoted(code)}", documents.ProblemKind)
 
     async def get_prototype_map(self, run_id: str, *, round_number: int | None = None) -> documents.PrototypeMap:
         """Return a round's global and local prototypes on a plane that stays the same from round to round.
 
         Args:
-            run_id: The run's id.
             round_number: The round, from 1; by default the last committed round whose prototypes are kept.
         """
         return await self.call(
@@ -222,7 +189,6 @@ class AsyncOperations(AsyncCalls):
         """Download the global prototypes of a round as safetensors.
 
         Args:
-            run_id: The run's id.
             round_number: The round, or `best` for the one with the highest mean accuracy on validation images;
                 the last committed round by default.
         """
@@ -231,11 +197,7 @@ class AsyncOperations(AsyncCalls):
         )
 
     async def get_run(self, run_id: str) -> documents.Run:
-        """Return a run and its latest round.
-
-        Args:
-            run_id: The run's id.
-        """
+        """Return a run and its latest round."""
         return await self.call("GET", f"/v1/runs/{self.quoted(run_id)}", documents.Run)
 
     async def get_run_configuration(self) -> documents.RunConfigurationForm:
@@ -247,12 +209,7 @@ class AsyncOperations(AsyncCalls):
         return await self.call("GET", "/v1/sign-on", documents.SignOnOffer)
 
     async def get_timings_lines(self, run_id: str, *, after: int | None = None) -> list[dict[str, Any]]:
-        """Return timings.jsonl: a line of seconds, bytes and retries for each committed round.
-
-        Args:
-            run_id: The run's id.
-            after: Only rounds after this one.
-        """
+        """Return timings.jsonl: a line of seconds, bytes and retries for each committed round."""
         return await self.call("GET", f"/v1/runs/{self.quoted(run_id)}/timings.jsonl", list, query={"after": after})
 
     async def list_audit(
@@ -262,8 +219,6 @@ class AsyncOperations(AsyncCalls):
 
         Args:
             after: Only entries after this number.
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
         """
         return await self.call(
             "GET",
@@ -275,12 +230,7 @@ class AsyncOperations(AsyncCalls):
     async def list_clients(
         self, *, page_size: int | None = None, page_token: str | None = None
     ) -> documents.ClientPage:
-        """List the clients that ever joined by id, with their present activity.
-
-        Args:
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
+        """List the clients that ever joined by id, with their present activity."""
         return await self.call(
             "GET", "/v1/clients", documents.ClientPage, query={"page_size": page_size, "page_token": page_token}
         )
@@ -297,11 +247,8 @@ class AsyncOperations(AsyncCalls):
         """List the clients' reports by round and client: correct and total predictions per class.
 
         Args:
-            run_id: The run's id.
             round_number: Only this round; `after` is ignored then.
-            after: Only rounds after this one.
             page_size: Number of rounds, not of reports.
-            page_token: `next_page_token` of the answer before; the other parameters stay.
         """
         return await self.call(
             "GET",
@@ -321,14 +268,7 @@ class AsyncOperations(AsyncCalls):
     async def list_rounds(
         self, run_id: str, *, after: int | None = None, page_size: int | None = None, page_token: str | None = None
     ) -> documents.RoundPage:
-        """List rounds in order, with accuracy by domain, loss by term, prototypes and hashes.
-
-        Args:
-            run_id: The run's id.
-            after: Only rounds after this one.
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
+        """List rounds in order, with accuracy by domain, loss by term, prototypes and hashes."""
         return await self.call(
             "GET",
             f"/v1/runs/{self.quoted(run_id)}/rounds",
@@ -363,8 +303,6 @@ class AsyncOperations(AsyncCalls):
                 alphabet. By `mean` and `worst` at most 2000 runs that match are sorted.
             reverse: The order turned round; runs without a value come last all the same.
             show: `current` runs are neither archived nor deleted.
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
         """
         return await self.call(
             "GET",
@@ -400,11 +338,8 @@ class AsyncOperations(AsyncCalls):
         """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
 
         Args:
-            run_id: The run's id.
             now: Interrupts the open round at once; on resume the round starts again from the same model with
                 the same cohort.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
         """
         return await self.call(
             "POST",
@@ -440,10 +375,6 @@ class AsyncOperations(AsyncCalls):
         """Exclude a client from a run until its release. The open round keeps what the client has committed.
 
         Args:
-            run_id: The run's id.
-            client_id: The client's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
             reason: For the history, and for the client.
         """
         return await self.call(
@@ -459,14 +390,7 @@ class AsyncOperations(AsyncCalls):
         return await self.call("GET", "/readyz", documents.Readiness)
 
     async def release_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:
-        """End a client's quarantine and forget its refused updates. Releasing a client without quarantine changes nothing.
-
-        Args:
-            run_id: The run's id.
-            client_id: The client's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
+        """End a client's quarantine and forget its refused updates. Releasing a client without quarantine changes nothing."""
         return await self.call(
             "POST",
             f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}/release",
@@ -475,13 +399,7 @@ class AsyncOperations(AsyncCalls):
         )
 
     async def resume_run(self, run_id: str, *, request_id: str | None = None) -> documents.Run:
-        """Resume a run, or withdraw a pause that waits. Resuming a running run changes nothing.
-
-        Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
+        """Resume a run, or withdraw a pause that waits. Resuming a running run changes nothing."""
         return await self.call(
             "POST", f"/v1/runs/{self.quoted(run_id)}/resume", documents.Run, header={"Idempotency-Key": request_id}
         )
@@ -492,11 +410,7 @@ class AsyncOperations(AsyncCalls):
         """Retire a client from a run: its part in the open round ends, and no later round has it.
 
         Args:
-            run_id: The run's id.
-            client_id: The client's id.
             forget: Leave its earlier prototypes out of later pools, and let its trainer delete what it keeps.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
         """
         return await self.call(
             "DELETE",
@@ -510,9 +424,6 @@ class AsyncOperations(AsyncCalls):
         """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing.
 
         Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
             reason: For the history.
         """
         return await self.call(
@@ -543,9 +454,6 @@ class AsyncOperations(AsyncCalls):
         """Change what people note about a run: tags, notes, archive. Nothing of its training changes.
 
         Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
             tags: Its tags from now on.
             notes: Its notes from now on, plain text.
             is_archived: Whether it is archived: left out of lists that do not ask for it. Only a run that has
