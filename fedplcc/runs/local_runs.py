@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.runs.artifacts import MANIFEST, METRICS
+from fedplcc.runs.configuration_text import SECTIONS
 from fedplcc.runs.run_folder import FEDERATION
 from fedplcc.shared.scoring.scores import Score, score_of, values_of
 
@@ -33,21 +34,6 @@ UNSET = "-"
 """Value of a key that a configuration does not set."""
 OF_NO_RUN = ("state", "logs", "pictures")
 """Folders within which no run is looked for."""
-SECTIONS = (
-    "run",
-    "method",
-    "model",
-    "data",
-    "training",
-    "admission",
-    "aggregation",
-    "quorum",
-    "evaluation",
-    "public",
-    "stream",
-    "membership",
-    "privacy",
-)
 ACCURACY_KEYS = ("mean", "worst")
 
 
@@ -236,5 +222,5 @@ def _text(value: Any) -> str:
 
 
 def _place(key: str) -> tuple[int, str]:
-    section = key.partition(".")[0]
-    return SECTIONS.index(section) if section in SECTIONS else len(SECTIONS), key
+    section, sections = key.partition(".")[0], [*SECTIONS]
+    return sections.index(section) if section in sections else len(sections), key

@@ -21,21 +21,17 @@ CONFIG = {"run": {"name": "scans", "method": "fedplcc", "rounds": 30, "clients":
 BINARY = "binary"
 
 VALUES: Mapping[str, Any] = {
-    "auc": None,
-    "calibration": None,
-    "calibration_error": None,
+    **dict.fromkeys(
+        ("accuracy_alone", "accuracy_attacked", "accuracy_local", "accuracy_validation", "auc", "best_round")
+    ),
+    **dict.fromkeys(
+        ("balanced_accuracy", "balanced_accuracy_validation", "calibration", "calibration_error", "confusion")
+    ),
+    **dict.fromkeys(("expires_at", "joining", "macro_f1", "nearest", "next_page_token", "problem", "scores")),
     "accuracy": BY_DOMAIN,
-    "accuracy_attacked": None,
-    "accuracy_local": None,
-    "accuracy_alone": None,
-    "joining": None,
     "accuracy_of": "global",
-    "accuracy_validation": None,
     "address": "192.0.2.20",
     "aligned_from": 11,
-    "balanced_accuracy": None,
-    "balanced_accuracy_validation": None,
-    "best_round": None,
     "caller": "key:4f1a",
     "at_sites": {"min_cluster_size": 2},
     "check": "norm",
@@ -50,7 +46,6 @@ VALUES: Mapping[str, Any] = {
     "completed": 4,
     "config": CONFIG,
     "config_hash": "97f1235340b2d7c5e1a8f60394b7d2c8e5f1a60b93d4c7e2f8a1b5c6d9e0f3a7",
-    "confusion": None,
     "correct": [119, 71],
     "count": 1,
     "cpu": "x86_64, 2 cores",
@@ -71,7 +66,6 @@ VALUES: Mapping[str, Any] = {
     "dropped": [],
     "environment": {"packages": {"torch": "2.11.0"}, "cpu": "x86_64, 2 cores", "device": "cuda:0", "platform": "Linux"},
     "errors": [],
-    "expires_at": None,
     "explained": 0.71,
     "failed": 0,
     "federation": "3f9c2a7d51e84b60",
@@ -100,8 +94,6 @@ VALUES: Mapping[str, Any] = {
     "left_out_local": 0,
     "local": 11,
     "location": "training.batch_size",
-    "macro_f1": None,
-    "scores": None,
     "loss": {"ce": 0.21, "contra": 1.4, "corr": -0.8},
     "mean_accuracy": 0.9025,
     "metadata": {"run_id": RUN},
@@ -123,8 +115,6 @@ VALUES: Mapping[str, Any] = {
     "ModelChoice.name": "resnet18",
     "SignOnOffer.name": "University login",
     "TerminalSignOn.expires_at": TIME,
-    "nearest": None,
-    "next_page_token": None,  # nosec B105
     "notes": "second scanner at north since May",
     "num_classes": 2,
     "num_clients": 2,
@@ -136,7 +126,6 @@ VALUES: Mapping[str, Any] = {
     "paper": "arXiv 2409.18578, https://arxiv.org/abs/2409.18578",
     "platform": "Linux",
     "progress": 0.4,
-    "problem": None,
     "Round.prototypes": {"sha256": PROTOTYPES, "size_bytes": 8_480},
     "RoundMetrics.prototypes": {"local": 11, "global": 4},
     "prototypes_sha256": PROTOTYPES,
