@@ -28,7 +28,6 @@ class RefusedRequests:
     """Refusals that wait to be reported, counted by reason, limit and address; memory is bounded."""
 
     def __init__(self) -> None:
-        """Begin without one."""
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._total = 0
 

@@ -221,12 +221,7 @@ class Gateway(Operations):
 
 
 async def pages(list_page: Callable[..., Awaitable[Page]], **asked: Any) -> AsyncIterator[Page]:
-    """Yield the pages of a list, the first one in any case.
-
-    Args:
-        list_page: The operation.
-        asked: Its parameters.
-    """
+    """Yield the pages of a list, the first one in any case."""
     while True:
         page = await list_page(**asked)
         yield page

@@ -40,10 +40,6 @@ def admit(aggregator_state: Path, members: Sequence[Member]) -> None:
     A member that joined before joins anew: its folder may be without the certificate that the aggregator made, or with one
     that has ended; ports have changed, too.
 
-    Args:
-        aggregator_state: The aggregator's state directory.
-        members: Who joins.
-
     Raises:
         FedplccError: The aggregator refuses, or a folder cannot be used.
     """

@@ -20,9 +20,6 @@ WHOLE = "model-whole.safetensors"
 def write_whole_model(folder: Path) -> Path | None:
     """Write a run's model with its backbone into the run's folder; returns the file, or None where the model is whole.
 
-    Args:
-        folder: Folder of the run.
-
     Raises:
         WeightsMissing: This host has not the backbone; the sentence says its name and SHA-256.
         InvalidModel: There is no model, or it is of another configuration.

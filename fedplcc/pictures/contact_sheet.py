@@ -28,10 +28,6 @@ def contact_sheet(spec: str, test_every: int) -> bytes:
     Images are those from the first to the last one at equal distances, and test images where a class has no other. One that
     cannot be read is a crossed frame.
 
-    Args:
-        spec: See `specs.open_source`.
-        test_every: The run's data.test_every.
-
     Raises:
         InvalidData: The data set cannot be opened, or has no image.
     """

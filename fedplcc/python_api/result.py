@@ -122,7 +122,6 @@ class Table(Sequence[Row], Generic[Row]):
         return self._rows[index]
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self._rows)
 
     def __repr__(self) -> str:

@@ -86,14 +86,7 @@ class Found:
 def find_runs(
     folders: Sequence[Path], *, max_folders: int = MAX_FOLDERS, max_runs: int = MAX_RUNS, max_depth: int = MAX_DEPTH
 ) -> Found:
-    """Read the runs in and below some folders. Symbolic links are not followed.
-
-    Args:
-        folders: Where to look.
-        max_folders: See `MAX_FOLDERS`.
-        max_runs: See `MAX_RUNS`.
-        max_depth: See `MAX_DEPTH`.
-    """
+    """Read the runs in and below some folders. Symbolic links are not followed."""
     runs, broken, num_folders = list[LocalRun](), dict[str, str](), 0
     for root in folders:
         for folder, names in _walk(root, broken, max_depth):

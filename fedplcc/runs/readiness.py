@@ -24,7 +24,6 @@ class Readiness:
     """Looks at what runs need, each thing once: backbones, models, and the headers and labels of data."""
 
     def __init__(self) -> None:
-        """Look at nothing yet."""
         self._numbers: dict[tuple[str, int, tuple[str, ...] | None], int | InvalidData] = {}
         self._models: dict[tuple[str, int, int, str], FedplccError | None] = {}
 

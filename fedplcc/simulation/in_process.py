@@ -26,11 +26,6 @@ if TYPE_CHECKING:  # workers use this module and load no aggregator
 def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:
     """Return the runner of a client's tasks.
 
-    Args:
-        site: The client.
-        states: Its kept state.
-        latest_model: Shared by all clients of this process.
-
     Raises:
         InvalidConfig: There is no such device.
     """

@@ -33,14 +33,6 @@ class LineWatch:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Prepare to watch.
-
-        Args:
-            gateway: Where the run is.
-            run_id: Which run.
-            progress: Prints the lines.
-            sleep: Replaces asyncio.sleep in tests.
-        """
         self._gateway, self._run_id, self._progress, self._sleep = gateway, run_id, progress, sleep
         self._trouble = ""
 

@@ -90,13 +90,7 @@ def dropped_lines(rounds: Sequence[Round]) -> list[str]:
 
 
 def awaited_lines(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) -> list[str]:
-    """A line for each client that an open run waits for, with its activity; those that make no progress come first.
-
-    Args:
-        run: The run.
-        rounds: Its last ones.
-        clients: All clients of the federation.
-    """
+    """A line for each client that an open run waits for, with its activity; those that make no progress come first."""
     awaited = _awaited(run, rounds, clients)
     lines = [printable(f"waits for client {name}: {doing}") for name, doing in awaited[:MAX_AWAITED_LINES]]
     return (

@@ -49,11 +49,6 @@ class EgressGate:
     def check(self, method: str, request: Any, data: bytes) -> None:
         """Write the line of a request, or of the first message of a stream, if it says anything of the site.
 
-        Args:
-            method: Short name of the RPC.
-            request: The message.
-            data: Its bytes.
-
         Raises:
             DiskFull, StoreUnavailable: It cannot be written down, so it must not leave.
         """

@@ -19,7 +19,6 @@ class ProxyDetector:
     """Idle ages of the latest streams that broke without a reason."""
 
     def __init__(self) -> None:
-        """Begin without a stream."""
         self._ages_s: list[float] = []
         self._received_at: float | None = None
         self._has_reported = False

@@ -26,7 +26,6 @@ class ResentBytes:
     """Count of a blob's bytes that are moved more than once."""
 
     def __init__(self, counter: Counter) -> None:
-        """Begin with no byte moved."""
         self._counter, self._end = counter, 0
 
     def moved(self, begin: int, end: int) -> None:

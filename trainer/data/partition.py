@@ -145,11 +145,6 @@ def _samples_of_shards(
 def domain(num_samples: int, sizes_K: Sequence[int], *, seed: int = 0) -> list[IntArray]:
     """Draw samples of one domain for each client, without replacement.
 
-    Args:
-        num_samples: N.
-        sizes_K: Number of samples of each client.
-        seed: Decides every draw.
-
     Raises:
         InvalidData: The sizes add up to more than `num_samples`.
     """

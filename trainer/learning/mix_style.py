@@ -34,12 +34,6 @@ class MixStyle:
     """The mixing of one client's round. All draws are made in host memory, so that they are the same on every device."""
 
     def __init__(self, settings: MixStyleSettings, seed: int) -> None:
-        """Prepare.
-
-        Args:
-            settings: The run's `[training.mix_style]`.
-            seed: Decides every draw.
-        """
         self._settings = settings
         self._draws = np.random.default_rng(seed)
 

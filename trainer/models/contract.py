@@ -122,11 +122,6 @@ def head_modules(model: nn.Module) -> frozenset[nn.Module]:
 def personal_names(model: nn.Module, personal: Personal, name: str) -> tuple[str, ...]:
     """Return the names of the state tensors that a client keeps for itself, in state order.
 
-    Args:
-        model: The model.
-        personal: What the run's method says of it.
-        name: The model's name in messages.
-
     Raises:
         InvalidModel: It has no such tensor, or no other.
     """

@@ -97,12 +97,6 @@ class Delivery:
     """Delivery of one client's updates, one at a time; the latest is kept until it is acknowledged."""
 
     def __init__(self, client_id: str, states: States) -> None:
-        """Prepare.
-
-        Args:
-            client_id: The client whose updates they are.
-            states: Keeps updates and client states over restarts.
-        """
         self._client_id, self._states = client_id, states
         self._settled_runs: set[str] = set()
         self._latest: Finished | None = None

@@ -37,10 +37,6 @@ def received_prototypes(job: Job) -> PrototypeSet:
 def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
     """Return the server arrays that the task comes with, by group; none before the first aggregation.
 
-    Args:
-        job: The task.
-        dim: The model's feature size D.
-
     Raises:
         MalformedRequest: A group is not as the method declares it.
         BlobCorrupt: See `fetched`.

@@ -85,12 +85,6 @@ class RunData:
     """The data of one client's runs."""
 
     def __init__(self, client_id: str, states: States) -> None:
-        """Prepare.
-
-        Args:
-            client_id: The client.
-            states: Keeps records over restarts.
-        """
         self._client_id, self._states = client_id, states
         self._seen: tuple[str, str, DataRecord] | None = None
 

@@ -29,7 +29,6 @@ class PixelData:
     """The pixel data of an open JPEG that is not loaded yet, given to its decoder in pieces."""
 
     def __init__(self, image: Image.Image, descriptor: int) -> None:
-        """Prepare."""
         data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         segments = list(_segments(data))
         kind, _, begin = segments[-1] if segments else (_END, 0, 0)

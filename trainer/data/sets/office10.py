@@ -55,10 +55,6 @@ IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff
 def open_office10(domain: str, root: Path) -> Source:
     """Return one domain of Office-Caltech10.
 
-    Args:
-        domain: One of `DOMAINS`.
-        root: The copy's folder.
-
     Raises:
         InvalidData: The folder cannot be read, or has no folder of the domain or of one of its classes.
     """

@@ -40,9 +40,6 @@ class Packages:
     def of(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return the version of fedplcc, of timm for a model of it, and the SHA-256 of each package that a document names.
 
-        Args:
-            document: The run's configuration.
-
         Raises:
             CodeNotAllowed: A package is not there, or is too large.
         """

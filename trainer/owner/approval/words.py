@@ -44,12 +44,7 @@ class Leaving:
 
 
 def facts_of(asked: Asked, *, why: str = "") -> dict[str, Any]:
-    """Return the facts about a run that waits, for JSON.
-
-    Args:
-        asked: What it asks for.
-        why: Why it waits.
-    """
+    """Return the facts about a run that waits, for JSON."""
     document = asked.config
     config = _parsed(document)
     run, model = document["run"], document.get("model", {})

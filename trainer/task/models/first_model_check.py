@@ -38,10 +38,6 @@ def check_first_model(job: Job, received: Arrays) -> None:
 
     Of a model that a person chose, these are the rows of new classes alone.
 
-    Args:
-        job: A task that begins with it.
-        received: Its tensors by name.
-
     Raises:
         FirstModelDiffers: It is another one, by more than `TOLERANCE`.
         FedplccError: The model cannot be made here.
