@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from fedplcc.shared.config.tables.model import ModelSection
+from fedplcc.shared.config.run import ClientSection
 from fedplcc.shared.errors import FedplccError, from_reason
 from fedplcc.shared.types import Client, ClientProblem, RunSpec, Task
 from fedplcc.trainer.cancellation import ShouldStop
@@ -49,13 +49,8 @@ class Site:
     Attributes:
         client_id: The client.
         domain: Label of the domain of its data.
-        data: Data specification.
-        samples_per_class: Size of a class-balanced training subset; None for all samples.
-        fraction: Share of each class's training samples, in place of it; None for all samples.
-        validation_per_class: Training samples of a class to set aside for validation; None for the run's rule.
-        evaluate_only: Whether it reports on its test images and never trains.
+        section: What the configuration says of it and of its data.
         withholds: Whether it keeps to itself what a run of privacy.claim = "site" lets none tell.
-        model: Its own kind of model; None for the run's.
         device: auto, cpu, cuda or cuda:N.
         states: Folder of the client's kept state.
         consent: Code and downloads that the run may name: those of the simulating person's own configuration.
@@ -63,13 +58,8 @@ class Site:
 
     client_id: str
     domain: str
-    data: str
-    samples_per_class: int | None
-    fraction: float | None
-    validation_per_class: int | None
-    evaluate_only: bool
+    section: ClientSection
     withholds: bool
-    model: ModelSection | None
     device: str
     states: Path
     consent: Consent

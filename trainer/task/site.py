@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import nn
@@ -51,65 +51,30 @@ class ClientSite:
 
     client_id: str
     domain: str
-    display_name: str
+    display_name: str = ""
     data: str
-    samples_per_class: int | None
-    fraction: float | None
-    validation_per_class: int | None
-    evaluate_only: bool
-    withhold_below: int
-    model: ModelSection | None
+    samples_per_class: int | None = None
+    fraction: float | None = None
+    validation_per_class: int | None = None
+    evaluate_only: bool = False
+    withhold_below: int = 1
+    model: ModelSection | None = None
     device: torch.device
     environment: Environment
-    consent: Consent
+    consent: Consent = NO_CONSENT
     budget: Budget | None = None
     tells_counts: bool = True
     policy: Policy = NO_POLICY
 
     @classmethod
-    def at(
-        cls,
-        client_id: str,
-        domain: str,
-        data: str,
-        *,
-        display_name: str = "",
-        device: str = "auto",
-        samples_per_class: int | None = None,
-        fraction: float | None = None,
-        validation_per_class: int | None = None,
-        evaluate_only: bool = False,
-        withhold_below: int = 1,
-        model: ModelSection | None = None,
-        consent: Consent = NO_CONSENT,
-        budget: Budget | None = None,
-        tells_counts: bool = True,
-        policy: Policy = NO_POLICY,
-    ) -> Self:
-        """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N.
+    def at(cls, client_id: str, domain: str, data: str, *, device: str = "auto", **facts: Any) -> Self:
+        """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N, `facts` the other attributes.
 
         Raises:
             InvalidConfig: There is no such device.
         """
         found = resolve_device(device)
-        return cls(
-            client_id=client_id,
-            domain=domain,
-            display_name=display_name,
-            data=data,
-            samples_per_class=samples_per_class,
-            fraction=fraction,
-            validation_per_class=validation_per_class,
-            evaluate_only=evaluate_only,
-            withhold_below=withhold_below,
-            model=model,
-            device=found,
-            environment=environment(found),
-            consent=consent,
-            budget=budget,
-            tells_counts=tells_counts,
-            policy=policy,
-        )
+        return cls(client_id=client_id, domain=domain, data=data, device=found, environment=environment(found), **facts)
 
     def announced(self) -> Client:
         """Return the client as it is before any run is known: sample counts by the data set's own class names.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.shared.config.run import ClientSection
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.in_process import task_runner
 from fedplcc.trainer.owner.consent import NO_CONSENT
@@ -18,13 +19,8 @@ def test_a_client_tells_its_class_counts_but_where_the_run_covers_them(withholds
     site = Site(
         client_id="ann",
         domain="ann",
-        data="digits:synth",
-        samples_per_class=2,
-        fraction=None,
-        validation_per_class=None,
-        evaluate_only=False,
+        section=ClientSection(data="digits:synth", samples_per_class=2),
         withholds=withholds,
-        model=None,
         device="cpu",
         states=tmp_path / "trainers" / "ann",
         consent=NO_CONSENT,

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
+from fedplcc.shared.config.run import ClientSection
 from fedplcc.shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
 from fedplcc.shared.types import RunSpec
 from fedplcc.simulation.client_worker import BY_FILES, Worker
@@ -100,13 +101,8 @@ def sites(folder: Path, **data: str) -> list[Site]:
         Site(
             client_id=name,
             domain=name,
-            data=spec,
-            samples_per_class=None,
-            fraction=None,
-            validation_per_class=None,
-            evaluate_only=False,
+            section=ClientSection(data=spec),
             withholds=False,
-            model=None,
             device="cpu",
             states=folder / "states" / name,
             consent=NO_CONSENT,
