@@ -66,9 +66,7 @@ class Simulation:
         device: str = "auto",
         observers: Observers | None = None,
         should_stop: ShouldStop = never,
-        jobs: int | None = 1,
-        engine: EngineName = "local",
-        ray_address: str | None = None,
+        **workers: Any,
     ) -> None:
         """Open the state directory, let every client read its data and join, and begin the run or go on with it.
 
@@ -79,9 +77,7 @@ class Simulation:
             device: Device of all clients.
             observers: Callbacks for progress.
             should_stop: Asked while the clients read their data.
-            jobs: See `make_engine`, as the two that follow.
-            engine: Where the clients work.
-            ray_address: Which Ray cluster.
+            workers: `jobs`, `engine` and `ray_address` of `make_engine`.
 
         Raises:
             Cancelled: `should_stop()` held.
@@ -108,14 +104,7 @@ class Simulation:
         self._closing = ExitStack()
         try:
             store = self._closing.enter_context(closing(SqlStore.in_folder(state_dir)))
-            self._engine = make_engine(
-                sites,
-                self._observers,
-                threads=config.training.threads,
-                jobs=jobs,
-                engine=engine,
-                ray_address=ray_address,
-            )
+            self._engine = make_engine(sites, self._observers, threads=config.training.threads, **workers)
             self._closing.enter_context(closing(self._engine))
             # Clients wait for each other here, however long one trains: no lease may end, no heartbeat is missed.
             limits = Limits(heartbeat_interval_s=math.inf, max_chunk_bytes=CHUNK_BYTES)
@@ -269,10 +258,9 @@ def simulate_in_folder(
     *,
     device: str = "auto",
     should_stop: ShouldStop = never,
-    jobs: int | None = 1,
     engine: EngineName = "local",
-    ray_address: str | None = None,
     watch: RunWatch | None = None,
+    **workers: Any,
 ) -> RunRecord:
     """Train until the run has ended, and write its results into the folder.
 
@@ -282,11 +270,9 @@ def simulate_in_folder(
         progress: Shows progress to a person.
         device: Device of all clients.
         should_stop: Asked before every batch, or many times a second where several clients work at a time.
-        jobs: How many clients work at a time; None for as many as the processor cores allow. A single one works in
-            this process, several in processes of their own.
         engine: "local" for processes of this machine, "ray" for those of a Ray cluster.
-        ray_address: Address of the Ray cluster; None to start one on this machine for this run.
         watch: Told of the run's rounds.
+        workers: `jobs` and `ray_address` of `make_engine`.
 
     Raises:
         Interrupted: `should_stop()` held; the same call goes on where this one stopped.
@@ -320,9 +306,8 @@ def simulate_in_folder(
             device=device,
             observers=observers,
             should_stop=should_stop,
-            jobs=jobs,
             engine=engine,
-            ray_address=ray_address,
+            **workers,
         )
     except Cancelled:
         raise Interrupted from None
