@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -125,13 +126,11 @@ def read_stream(
     *,
     stream: StreamSection,
     contract: DataSection,
-    samples_per_class: int | None = None,
-    fraction: float | None = None,
-    validation_per_class: int | None = None,
     evaluate_only: bool = False,
     client_id: str,
     seed: int,
     reader: Reader = IN_MEMORY,
+    **subset: Any,
 ) -> StreamData:
     """Read a client's data of some stages.
 
@@ -139,14 +138,12 @@ def read_stream(
         spec: Its data specification; see `specs.by_stage`.
         stages: Which ones, from 1.
         stream: The run's stages.
-        contract: See `loading.load_dataset`, as the four that follow.
-        samples_per_class: Of each stage.
-        fraction: Of each stage.
-        validation_per_class: Of each stage.
+        contract: See `loading.load_dataset`, as the one that follows.
         evaluate_only: Whether to read test images alone.
         client_id: The client, whose subsets differ from those of others.
         seed: The run's seed.
         reader: See `loading.load_dataset`.
+        subset: `samples_per_class`, `fraction` and `validation_per_class` of `loading.load_dataset`, of each stage.
 
     Raises:
         DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
@@ -164,13 +161,11 @@ def read_stream(
                 read[of_stage] = load_dataset(
                     of_stage,
                     contract=contract,
-                    samples_per_class=samples_per_class,
-                    fraction=fraction,
-                    validation_per_class=validation_per_class,
                     seed=derive_seed("subset", seed, client_id),
                     may_be_empty=True,
                     evaluate_only=evaluate_only,
                     reader=reader.part(len(read), num_parts),
+                    **subset,
                 )
             wanted = _class_ids(stream, stage, contract.classes)
             whole = read[of_stage]
