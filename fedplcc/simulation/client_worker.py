@@ -35,7 +35,7 @@ from fedplcc.simulation.messages import Activity, Forget, Link, LinkLost, Perfor
 from fedplcc.simulation.worker_process import PipeLink
 from fedplcc.trainer.data import opened_once
 from fedplcc.trainer.reproducibility.determinism import prepare_torch
-from fedplcc.trainer.task.client_state import ClientStates, States
+from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 
@@ -47,7 +47,7 @@ REPORT_S = 0.1
 class Access:
     """The worker's access to kept state and blobs: by files on the pool's machine, over the link elsewhere."""
 
-    states: Callable[[Site, Link], States]
+    states: Callable[[Site, Link], ClientStates]
     """Returns a client's kept state."""
     blob_bytes: Callable[[Any], bytes]
     """Returns the bytes of a blob, from the pool's answer."""

@@ -14,7 +14,7 @@ from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import opened_once
 from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.privacy.budget import Budget
-from fedplcc.trainer.task.client_state import ClientStates, States
+from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # workers use this module and load no aggregator
     from fedplcc.runs.artifacts import RunRecord
 
 
-def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:
+def task_runner(site: Site, states: ClientStates, latest_model: LatestModel) -> TaskRunner:
     """Return the runner of a client's tasks.
 
     Raises:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedplcc.shared.errors import FedplccError, from_reason
@@ -75,6 +75,7 @@ class Ask:
 
     method: str
     arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +176,14 @@ def outcome(work: Callable[[], Any]) -> Answer | Failed | Crashed:
         return Crashed.of(error)
 
 
-def ask(link: Link, method: str, *arguments: Any) -> Any:
+def ask(link: Link, method: str, *arguments: Any, **named: Any) -> Any:
     """Ask the pool a question, and return its answer.
 
     Raises:
         LinkLost: The pool is gone.
         FedplccError: It answered with an error.
     """
-    link.send(Ask(method, arguments))
+    link.send(Ask(method, arguments, named))
     reply = link.receive()
     if isinstance(reply, Failed):
         raise reply.error()

@@ -14,9 +14,9 @@ from fedplcc.simulation.messages import Activity, Ask, Perform, Read
 from fedplcc.simulation.placement import READING, Placement
 from fedplcc.simulation.worker_pool import Order, PoolWorker, WorkerPool
 from fedplcc.trainer.cancellation import ShouldStop
-from fedplcc.trainer.task.client_state import ClientStates, States
+from fedplcc.trainer.task.client_state import ClientStates
 
-STATE_METHODS = frozenset(name for name in vars(States) if not name.startswith("_"))
+STATE_METHODS = frozenset(name for name in vars(ClientStates) if not name.startswith("_"))
 """Questions about a client's kept state, from a worker that cannot reach its folder."""
 AGGREGATOR_METHODS = frozenset({"announce", "commit_update", "report_evaluation"})
 """Questions that the aggregator answers as they are."""
@@ -111,7 +111,8 @@ def _answer(
     """Answer a worker's question about the aggregator or about the state that a client keeps."""
     method, arguments = question.method, question.arguments
     if method in STATE_METHODS:
-        return _answer_of_states(states, question)
+        asked = getattr(states, method)
+        return asked(*arguments, **question.named) if callable(asked) else asked
     assert aggregator is not None, "only tasks ask the aggregator"
     if method == "fetch":
         (blob,) = arguments
@@ -121,15 +122,6 @@ def _answer(
         return aggregator.store(run_id, number, blob, _staged(site, blob), is_prototypes=is_prototypes)
     assert method in AGGREGATOR_METHODS, method
     return getattr(aggregator, method)(*arguments)
-
-
-def _answer_of_states(states: ClientStates, question: Ask) -> Any:
-    if question.method == "manifest":
-        return states.manifest
-    if question.method == "settle":
-        membership, run_id, identity = question.arguments
-        return states.settle(membership, run_id=run_id, identity=identity)
-    return getattr(states, question.method)(*question.arguments)
 
 
 def _staged(site: Site, blob: BlobRef) -> bytes:

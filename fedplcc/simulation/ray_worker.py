@@ -12,18 +12,17 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
-from fedplcc.shared.methods.arrays import ClientState
 from fedplcc.shared.process import log
-from fedplcc.shared.types import ForgottenRun, Membership
 from fedplcc.shared.version import VERSION
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.messages import Crashed, Link, ask
-from fedplcc.trainer.data.record import RunRecord
-from fedplcc.trainer.task.manifest import Manifest, Staged
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.manifest import Manifest
 
 
 class RayWorker:
@@ -75,15 +74,15 @@ class RayWorker:
 
             log.set_up(self._level)
             warm_up(self._threads)
-            Worker(self, Access(states=RemoteStates, blob_bytes=_blob_bytes)).work()
+            Worker(self, Access(states=_states, blob_bytes=_blob_bytes)).work()
         except BaseException as error:  # the pool raises it
             self._outbox.put(Crashed.of(error))
 
 
 class RemoteStates:
-    """A client's kept state, at the other end of a link; see `fedplcc.trainer.task.client_state.States`."""
+    """A client's kept state, at the other end of a link: what `ClientStates` is asked for there."""
 
-    def __init__(self, site: Site, link: Link) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
 
     @property
@@ -92,53 +91,12 @@ class RemoteStates:
         manifest: Manifest = ask(self._link, "manifest")
         return manifest
 
-    def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
-        """Keep a finished update, durably, in place of the one before."""
-        ask(self._link, "stage", staged, dict(blobs))
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return partial(ask, self._link, method)
 
-    def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
-        """Return the staged update that answers this work with its bytes by SHA-256, or None where there is none."""
-        found: tuple[Staged, dict[str, bytes]] | None = ask(self._link, "finished", identity)
-        return found
 
-    def sent(self, run_id: str, round: int, missing: Collection[str]) -> tuple[Staged, dict[str, bytes]] | None:
-        """Return a run's committed update of a round with its bytes by SHA-256, or None where it is not kept."""
-        found: tuple[Staged, dict[str, bytes]] | None = ask(self._link, "sent", run_id, round, tuple(missing))
-        return found
-
-    def promote(self) -> None:
-        """Keep the staged client state for good."""
-        ask(self._link, "promote")
-
-    def drop(self) -> None:
-        """Remove the staged update."""
-        ask(self._link, "drop")
-
-    def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
-        """Promote or drop what is staged, and remove the state of runs that have ended."""
-        ask(self._link, "settle", membership, run_id, identity)
-
-    def forget(self, run_id: str) -> None:
-        """Remove a run's promoted state."""
-        ask(self._link, "forget", run_id)
-
-    def forget_runs(self, forgotten: Collection[ForgottenRun]) -> None:
-        """Remove everything of runs that are to forget the client."""
-        ask(self._link, "forget_runs", tuple(forgotten))
-
-    def state(self, run_id: str) -> ClientState | None:
-        """Return the promoted state of a run; None where there is none, or none that can be read."""
-        state: ClientState | None = ask(self._link, "state", run_id)
-        return state
-
-    def data_record(self, run_id: str) -> RunRecord | None:
-        """Return the record of the client's data in a run, or None where there is none, or none that can be read."""
-        record: RunRecord | None = ask(self._link, "data_record", run_id)
-        return record
-
-    def keep_data_record(self, run_id: str, record: RunRecord) -> None:
-        """Keep the record of the client's data in a run, durably, in place of the one before."""
-        ask(self._link, "keep_data_record", run_id, record)
+def _states(site: Site, link: Link) -> ClientStates:
+    return cast(ClientStates, RemoteStates(link))
 
 
 def _blob_bytes(reference: Any) -> bytes:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fedplcc.shared.errors import DiskFull, FedplccError, StoreUnavailable
 from fedplcc.shared.methods.arrays import ClientState
@@ -51,47 +51,6 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 log = get_logger("fedplcc.trainer.task.client_state")
-
-
-class States(Protocol):
-    """Interface of one client's kept update and states; see `ClientStates`."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """The present manifest."""
-
-    def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
-        """Keep a finished update, durably, in place of the one before."""
-
-    def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
-        """Return the staged update of this work with its bytes by SHA-256; None where there is none."""
-
-    def sent(self, run_id: str, round: int, missing: Collection[str]) -> tuple[Staged, dict[str, bytes]] | None:
-        """Return a run's committed update of a round with its bytes by SHA-256; None where it is not kept."""
-
-    def promote(self) -> None:
-        """Keep the staged client state for good: its update is committed."""
-
-    def drop(self) -> None:
-        """Drop the staged update."""
-
-    def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
-        """Promote or drop the staged update, and drop the states of runs that have ended."""
-
-    def forget(self, run_id: str) -> None:
-        """Drop a run's promoted state."""
-
-    def forget_runs(self, forgotten: Collection[ForgottenRun]) -> None:
-        """Drop everything of runs that are to forget the client, and keep nothing of them from now on."""
-
-    def state(self, run_id: str) -> ClientState | None:
-        """Return the promoted state of a run; None where there is none, or it cannot be read."""
-
-    def data_record(self, run_id: str) -> RunRecord | None:
-        """Return the record of the client's data in a run; None where there is none, or it cannot be read."""
-
-    def keep_data_record(self, run_id: str, record: RunRecord) -> None:
-        """Keep the record of the client's data in a run, durably, in place of the one before."""
 
 
 def _one_at_a_time(method: _Method) -> _Method:

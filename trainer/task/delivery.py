@@ -35,7 +35,7 @@ from fedplcc.shared.types import (
     Update,
 )
 from fedplcc.trainer.cancellation import check
-from fedplcc.trainer.task.client_state import States
+from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.job import Job
 from fedplcc.trainer.task.manifest import Manifest, Staged, is_outdated
@@ -96,7 +96,7 @@ class Finished:
 class Delivery:
     """Delivery of one client's updates, one at a time; the latest is kept until it is acknowledged."""
 
-    def __init__(self, client_id: str, states: States) -> None:
+    def __init__(self, client_id: str, states: ClientStates) -> None:
         self._client_id, self._states = client_id, states
         self._settled_runs: set[str] = set()
         self._latest: Finished | None = None

@@ -20,7 +20,7 @@ from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import ClientProblem
 from fedplcc.trainer.data.images.store import FORMAT
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
-from fedplcc.trainer.task.client_state import States
+from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.site import ClientSite
 
 log = get_logger("fedplcc.trainer.task.run_data")
@@ -84,7 +84,7 @@ def beginning_of(config: RunConfig, site: ClientSite) -> Beginning:
 class RunData:
     """The data of one client's runs."""
 
-    def __init__(self, client_id: str, states: States) -> None:
+    def __init__(self, client_id: str, states: ClientStates) -> None:
         self._client_id, self._states = client_id, states
         self._seen: tuple[str, str, DataRecord] | None = None
 

@@ -22,7 +22,7 @@ from fedplcc.trainer.owner.refusals import check_policy
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.readings.speed import Speed
 from fedplcc.trainer.reproducibility.determinism import prepare_torch
-from fedplcc.trainer.task.client_state import States
+from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.delivery import Delivery, Finished
 from fedplcc.trainer.task.encoding import without_errors
 from fedplcc.trainer.task.failures import site_failures
@@ -44,7 +44,7 @@ class TaskRunner:
     def __init__(
         self,
         site: ClientSite,
-        states: States,
+        states: ClientStates,
         *,
         metrics: TrainerMetrics | None = None,
         keeps_evaluated: bool = False,
