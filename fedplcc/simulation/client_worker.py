@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from fedplcc.shared.methods import add_methods
 from fedplcc.shared.process import log
-from fedplcc.shared.types import (
-    BlobRef,
-    Client,
-    ClientActivity,
-    ClientProblem,
-    CommittedUpdate,
-    Evaluation,
-    Membership,
-    Update,
-)
+from fedplcc.shared.types import BlobRef, Client, ClientActivity, ClientProblem
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.in_process import task_runner
 from fedplcc.simulation.messages import Activity, Forget, Link, LinkLost, Perform, Read, Report, ask, outcome
 from fedplcc.simulation.worker_process import PipeLink
+from fedplcc.trainer.aggregator.port import AggregatorPort
 from fedplcc.trainer.data import opened_once
 from fedplcc.trainer.reproducibility.determinism import prepare_torch
 from fedplcc.trainer.task.client_state import ClientStates
@@ -85,7 +78,7 @@ class Worker:
         return self._runner(order.site).client_for(order.spec, self._report_problem)
 
     def _perform(self, order: Perform) -> None:
-        aggregator = LinkedAggregator(self._link, self._access.blob_bytes)
+        aggregator = cast(AggregatorPort, LinkedAggregator(self._link, self._access.blob_bytes))
         runner, activity = self._runner(order.site), _Activity(self._link)
         runner.perform(order.task, aggregator, on_activity=activity.report, on_problem=self._report_problem)
 
@@ -101,7 +94,7 @@ class Worker:
 
 
 class LinkedAggregator:
-    """The aggregator at the other end of a link.
+    """The aggregator at the other end of a link; what is not here, the pool asks it as it is.
 
     Only the names of a finished update's blobs travel: the pool finds their bytes in the client's folder, where they are
     staged before delivery.
@@ -113,11 +106,6 @@ class LinkedAggregator:
     def __init__(self, link: Link, blob_bytes: Callable[[Any], bytes]) -> None:
         self._link, self._blob_bytes = link, blob_bytes
 
-    def announce(self, client: Client) -> Membership:
-        """See `fedplcc.trainer.aggregator.port.AggregatorPort`, as for the others."""
-        membership: Membership = ask(self._link, "announce", client)
-        return membership
-
     def fetch(self, blob: BlobRef) -> bytes:
         """Return the bytes of a blob of the client's present task."""
         return self._blob_bytes(ask(self._link, "fetch", blob))
@@ -126,16 +114,8 @@ class LinkedAggregator:
         """Store one blob of the client's update."""
         ask(self._link, "store", run_id, round_number, blob, is_prototypes)
 
-    def commit_update(
-        self, run_id: str, round_number: int, update: Update, inline: Sequence[bytes] = ()
-    ) -> CommittedUpdate:
-        """Make the update part of its round; its blobs are stored."""
-        committed: CommittedUpdate = ask(self._link, "commit_update", run_id, round_number, update)
-        return committed
-
-    def report_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
-        """Report the counts of one round's global model."""
-        ask(self._link, "report_evaluation", run_id, round_number, evaluation)
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return partial(ask, self._link, method)
 
 
 def warm_up(threads: int) -> None:
