@@ -77,17 +77,14 @@ class AdminCalls:
         request = admin_pb2.CreateInvitationRequest(
             role=role, name=name, domain=domain, valid_s=valid_s, replaces=replaces
         )
-        with translated():
-            made = self._stub.CreateInvitation(request, timeout=CALL_S)
+        made = self._ask(request)
         return InvitationCode(address, made.certificate_sha256, made.invitation_id, made.secret), made.expires_at
 
     def holders(self) -> list[Holder]:
         """Return the certificates that have not ended, newest first for each holder."""
-        with translated():
-            answer = self._stub.ListCertificates(admin_pb2.ListCertificatesRequest(), timeout=CALL_S)
         return [
             Holder(held.role, held.name, held.serial, held.issued_at, held.not_after, held.revoked_at)
-            for held in answer.certificates
+            for held in self._ask(admin_pb2.ListCertificatesRequest()).certificates
         ]
 
     def revoke(self, role: str, name: str) -> int:
@@ -96,10 +93,7 @@ class AdminCalls:
         Raises:
             ClientNotFound: Nobody of this role and name has a certificate.
         """
-        with translated():
-            return int(
-                self._stub.RevokeHolder(admin_pb2.RevokeHolderRequest(role=role, name=name), timeout=CALL_S).revoked
-            )
+        return int(self._ask(admin_pb2.RevokeHolderRequest(role=role, name=name)).revoked)
 
     def rotate(self, *, finish: bool) -> list[str]:
         """Add a second root, or drop the older one; returns the SHA-256 of the roots, newest first.
@@ -107,12 +101,7 @@ class AdminCalls:
         Raises:
             FailedPrecondition: Holders still need the older root, or there is none to drop, or two already.
         """
-        with translated():
-            return list(
-                self._stub.RotateAuthority(
-                    admin_pb2.RotateAuthorityRequest(is_finish=finish), timeout=CALL_S
-                ).roots_sha256
-            )
+        return list(self._ask(admin_pb2.RotateAuthorityRequest(is_finish=finish)).roots_sha256)
 
     def create_key(self, label: str, scopes: Sequence[str], valid_s: float) -> tuple[HeldKey, str]:
         """Make a key; returns it and its text, which is nowhere else.
@@ -120,16 +109,12 @@ class AdminCalls:
         Raises:
             MalformedRequest: The label, a scope or the time is out of range.
         """
-        request = admin_pb2.CreateKeyRequest(label=label, scopes=scopes, valid_s=valid_s)
-        with translated():
-            made = self._stub.CreateKey(request, timeout=CALL_S)
+        made = self._ask(admin_pb2.CreateKeyRequest(label=label, scopes=scopes, valid_s=valid_s))
         return _held_key(made.key), made.text
 
     def keys(self) -> list[HeldKey]:
         """Return the keys and sessions that hold, newest first."""
-        with translated():
-            answer = self._stub.ListKeys(admin_pb2.ListKeysRequest(), timeout=CALL_S)
-        return [_held_key(key) for key in answer.keys]
+        return [_held_key(key) for key in self._ask(admin_pb2.ListKeysRequest()).keys]
 
     def revoke_key(self, key_id: str) -> None:
         """Revoke a key and the sessions that it opened.
@@ -137,18 +122,21 @@ class AdminCalls:
         Raises:
             NotFound: There is no such key.
         """
-        with translated():
-            self._stub.RevokeKey(admin_pb2.RevokeKeyRequest(key_id=key_id), timeout=CALL_S)
+        self._ask(admin_pb2.RevokeKeyRequest(key_id=key_id))
 
     def roots_pem(self) -> str:
         """Return the federation's roots in PEM."""
-        with translated():
-            return str(self._stub.GetCaller(admin_pb2.GetCallerRequest(), timeout=CALL_S).roots_pem)
+        return str(self._ask(admin_pb2.GetCallerRequest()).roots_pem)
 
     def console_code(self) -> str:
         """Make a code that opens the console once, within five minutes."""
+        return str(self._ask(admin_pb2.CreateConsoleCodeRequest()).code)
+
+    def _ask(self, request: Any) -> Any:
+        """Send a request by the call that it is named for."""
+        call = getattr(self._stub, type(request).__name__.removesuffix("Request"))
         with translated():
-            return str(self._stub.CreateConsoleCode(admin_pb2.CreateConsoleCodeRequest(), timeout=CALL_S).code)
+            return call(request, timeout=CALL_S)
 
 
 def _held_key(key: Any) -> HeldKey:
