@@ -38,8 +38,8 @@ from tests.support.identity.every_call import METHODS
 
 pytestmark = pytest.mark.timeout(300)
 
-CALL_S = 1.0
-"""Longest time of one call; streams never end by themselves."""
+CALL_S, STREAM_S = 30.0, 1.0
+"""Longest time of one call, and of a stream that has nothing to say: it never ends by itself."""
 ENDS_EVERYTHING = ("RevokeOwnKey",)
 """Calls after which the caller is nobody; they come last."""
 CODE = """
@@ -229,7 +229,7 @@ def call(channel: grpc.Channel, name: str, request: Any, metadata: Any) -> str:
     )
     sent = iter([request]) if method.client_streaming else request
     try:
-        answered = made(sent, timeout=CALL_S, metadata=metadata)
+        answered = made(sent, timeout=STREAM_S if method.server_streaming else CALL_S, metadata=metadata)
         if method.server_streaming:
             next(answered, None)
             answered.cancel()
