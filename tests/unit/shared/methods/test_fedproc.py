@@ -61,10 +61,6 @@ class TestValues:
             )
             assert found["proc"] == pytest.approx(cross_entropy(rows @ units.T, torch.tensor(labels)).item(), rel=1e-6)
 
-    def test_the_length_of_a_feature_counts_for_the_product_alone(self) -> None:
-        assert proc([(6, 8)], [0], similarity="cosine") == pytest.approx(proc([(3, 4)], [0], similarity="cosine"))
-        assert proc([(6, 8)], [0]) > proc([(3, 4)], [0]) + 1
-
     def test_a_sample_of_an_unknown_class_adds_nothing_and_counts(self) -> None:
         for similarity in ("dot", "cosine"):
             alone, beside = (proc([(3, 4)] * len(ys), ys, similarity=similarity) for ys in ([0], [0, 3]))
