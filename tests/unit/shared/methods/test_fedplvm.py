@@ -73,16 +73,6 @@ class TestValues:
             assert beside["contra"] == pytest.approx(alone["contra"] / 2)
             assert beside["corr"] == pytest.approx(alone["corr"] / 2)
 
-    def test_opposite_features_do_not_give_nan(self) -> None:
-        """The authors' code has no floor under the power: it gives NaN here."""
-        for corr in ("mean_proto", "all_protos"):
-            found = gradients(
-                client_loss, Config(corr=corr), a_point([(-1, 0), (-1, -1)], 3), of([0, 1]), torch.float32
-            )
-            for value, slopes in found.values():
-                assert np.isfinite(value)
-                assert np.isfinite(slopes["features"]).all()
-
     def test_the_defaults_are_the_codes(self) -> None:
         config = Config()
         assert (config.alpha, config.tau, config.lambda1, config.corr) == (0.25, 0.07, 100, "mean_proto")
