@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedplcc.shared.reasons import BlobDamaged, UpdateDamaged, sentence_of
-from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
+from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
 from fedplcc.shared.types import BlobRef, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 
@@ -120,22 +120,6 @@ def test_a_client_whose_update_was_damaged_may_be_damaged_again(folder: Path) ->
         assert federation.metrics_lines(run.run_id) == lines
 
 
-def test_an_aggregator_that_dies_after_it_asked_again_still_asks(folder: Path) -> None:
-    lines = undisturbed(folder)
-    with LocalFederation.small(folder / "damaged") as federation:
-        run = collected(federation)
-        blob = blobs_of(run, "bob")[0]
-        federation.start_again()
-        flip(federation.path_of(blob))
-        federation.coordinator.work()
-        federation.restart()
-        run = federation.coordinator.get_run(run.run_id)
-        assert run.reason == UpdateDamaged(round_number=1, blobs={"bob": (blob.sha256,)})
-        assert federation.task(federation.clients["bob"]).missing == (blob.sha256,)
-        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-        assert federation.metrics_lines(run.run_id) == lines
-
-
 def test_a_run_that_waits_for_a_damaged_update_can_be_paused_resumed_and_stopped(folder: Path) -> None:
     with LocalFederation.small(folder / "damaged") as federation:
         run = collected(federation)
@@ -152,6 +136,21 @@ def test_a_run_that_waits_for_a_damaged_update_can_be_paused_resumed_and_stopped
         coordinator.steer(run.run_id, StopRun(reason="enough"))
         coordinator.tick()
         assert coordinator.get_run(run.run_id).status is RunStatus.STOPPED
+
+
+def test_a_quarantined_clients_damaged_update_leaves_the_round(folder: Path) -> None:
+    with LocalFederation.small(folder / "damaged") as federation:
+        run = collected(federation)
+        federation.start_again()
+        flip(federation.path_of(blobs_of(run, "bob")[0]))
+        federation.coordinator.work()
+        federation.coordinator.steer(run.run_id, QuarantineClient("bob", reason="its update is lost"))
+        del federation.clients["bob"]
+        federation.join()
+        run = federation.run_to_end(run.run_id)
+        assert run.status is RunStatus.COMPLETED
+        assert run.current_round is not None
+        assert list(run.current_round.updates) == ["ann"]
 
 
 @pytest.mark.parametrize("which", ["model", "prototypes"])
