@@ -21,16 +21,10 @@ from tests.support.records.comparisons import (
     fill,
     findings_of,
     lines_of,
-    write_comparison,
 )
 
 GOLDEN = ROOT / "tests" / "golden" / "comparison"
 """The computed tables of the tiny comparison, two of whose rows are trained."""
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_comparison(tmp_path)
 
 
 def test_every_evaluation_stands_in_one_line_with_its_counts(path: Path, tmp_path: Path) -> None:
