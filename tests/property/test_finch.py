@@ -67,13 +67,6 @@ def test_partitions_are_coarsenings_with_at_most_half_the_clusters(rows: np.ndar
 
 
 @unhurried
-@given(tied_rows, st.integers(1, 30))
-def test_blocks_never_change_a_partition(rows: np.ndarray, block_rows: int) -> None:
-    expected = [labels.tolist() for labels in finch(rows)]
-    assert [labels.tolist() for labels in finch(rows, block_rows=block_rows)] == expected
-
-
-@unhurried
 @given(SEEDS)
 def test_another_order_of_rows_gives_the_same_clusters_when_no_distances_are_equal(seed: int) -> None:
     rows = distinct_rows(seed)

@@ -154,26 +154,6 @@ def test_the_block_size_changes_no_byte(case: tuple[list[Model], list[int]], blo
     assert fold(models, counts, block_elements=block_elements) == fold(models, counts)
 
 
-@given(any_models(), st.integers(1, 2**28))
-def test_a_single_client_gets_its_model_back(case: tuple[list[Model], list[int]], count: int) -> None:
-    (model, *_rest), _ = case
-    assert fold([model], [count]) == to_bytes(model)
-
-
-@given(any_models())
-def test_equal_models_stay_what_they_are(case: tuple[list[Model], list[int]]) -> None:
-    (model, *_rest), counts = case
-    assert fold([model] * len(counts), counts) == to_bytes(model)
-
-
-@given(any_models(), st.integers(1, 2**8))
-def test_only_the_ratio_of_weights_counts(case: tuple[list[Model], list[int]], factor: int) -> None:
-    models, counts = case
-    # A power of two scales every product and the sum of the weights without rounding.
-    power = 2 ** factor.bit_length()
-    assert fold(models, [count * power for count in counts]) == fold(models, counts)
-
-
 @given(any_models())
 def test_the_result_is_laid_out_as_the_global_model(case: tuple[list[Model], list[int]]) -> None:
     models, counts = case

@@ -115,37 +115,6 @@ def test_the_loss_over_the_batch_is_the_loss_sample_by_sample(batch: Batch, conf
     assert values["corr"] == pytest.approx(corr, rel=1e-7, abs=1e-9)
 
 
-@unhurried
-@given(batches(), configs)
-def test_contrast_is_not_negative_and_correlation_lies_between_minus_one_and_zero(batch: Batch, config: Config) -> None:
-    values = values_of(batch, config)
-    assert values["contra"] >= -1e-12
-    assert -1 - 1e-6 <= values["corr"] <= 0
-
-
-@unhurried
-@given(batches(max_classes=1), configs)
-def test_with_one_class_the_contrast_is_zero(batch: Batch, config: Config) -> None:
-    assert values_of(batch, config)["contra"] == 0
-
-
-@unhurried
-@given(SEEDS, st.integers(1, 4), st.floats(0.02, 2))
-def test_with_even_weights_and_plain_cosines_the_contrast_is_fpls(seed: int, class_size: int, tau: float) -> None:
-    """FPL's cluster prototypes contrastive loss: no weights, every class with as many prototypes."""
-    rng = np.random.default_rng(seed)
-    class_ids = np.repeat(np.arange(3), class_size)
-    vectors = rng.uniform(0.01, 1, size=(len(class_ids), 4)).astype(np.float32)
-    features, labels = rng.uniform(0.01, 1, size=(5, 4)), rng.integers(0, 3, size=5)
-    expected = 0.0
-    for feature, label in zip(features, labels, strict=True):
-        exps = np.exp([cosine_of(feature, vector.astype(np.float64)) / tau for vector in vectors])
-        expected += -np.log(exps[class_ids == label].sum() / exps.sum()) / len(labels)
-    even = PrototypeSet.of(vectors, class_ids, np.full(len(class_ids), 1 / class_size))
-    values = values_of(Batch(features, labels, even, 3), Config(alpha=1, tau=tau, lambda2=0))
-    assert values["contra"] == pytest.approx(expected, rel=1e-6, abs=1e-9)
-
-
 clients_features = hnp.arrays(
     np.float32, st.tuples(st.integers(1, 25), st.just(3)), elements=st.integers(-2, 3).map(float)
 )
@@ -196,20 +165,6 @@ def test_a_download_weighs_every_class_one(
     assert (merged.weights > 0).all()
     for class_id in pooled:
         assert merged.weights[merged.class_ids == class_id].sum(dtype=np.float64) == pytest.approx(1, abs=1e-6)
-
-
-@unhurried
-@given(st.lists(clients_features, min_size=1, max_size=4), SEEDS)
-def test_how_classes_are_interleaved_in_an_upload_changes_no_byte(clients: list[np.ndarray], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    sets = [PrototypeSet.of(rows, rng.integers(0, 3, len(rows)), rng.integers(1, 99, len(rows))) for rows in clients]
-    by_class = []
-    for uploaded in sets:
-        order = np.argsort(uploaded.class_ids, kind="stable")
-        by_class.append(PrototypeSet.of(uploaded.vectors[order], uploaded.class_ids[order], uploaded.weights[order]))
-    left, right = (server_prototypes(each, 3, Config()) for each in (sets, by_class))
-    assert left.vectors.tobytes() == right.vectors.tobytes()
-    assert left.weights.tobytes() == right.weights.tobytes()
 
 
 prototype_settings = st.sampled_from([setting for setting in SETTINGS if setting.method.has_prototypes])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
@@ -77,26 +76,6 @@ def test_an_aggregator_killed_between_any_two_steps_ends_where_an_undisturbed_on
             assert run.status is RunStatus.COMPLETED, f"killed before step {step}, {name}"
             assert told(federation, run) == ending, f"killed before step {step}, {name}"
             assert not list(federation.folder.joinpath("staging").iterdir()), f"killed before step {step}, {name}"
-
-
-def test_a_disk_that_fails_at_any_step_is_told_and_the_same_aggregator_goes_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch)
-    steps, ending = undisturbed(folder, disk)
-    for step, name in enumerate(steps, start=1):
-        if name == "committed":
-            continue
-        (folder / str(step)).mkdir()
-        with LocalFederation(folder / str(step), [ANN]) as federation:
-            disk.fail_at(step)
-            try:
-                run = warm_run(federation)
-            except StoreUnavailable:
-                run = warm_run(federation)
-            disk.revive()
-            assert_held_is_whole(federation.folder)
-            assert told(federation, run) == ending, f"failed at step {step}, {name}"
 
 
 def test_a_run_names_its_model_only_when_a_power_cut_would_keep_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.reasons import sentence_of
-from fedplcc.shared.types import RoundPhase, RunStatus, Task, TaskKind
+from fedplcc.shared.types import RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.oracles.federation_result import expected
@@ -43,33 +42,6 @@ def test_every_round_comes_to_what_numpy_says(federation: LocalFederation, metho
     assert [current.prototypes.sha256 for current in found if current.prototypes] == list(right.prototypes)
     assert run.model == found[-1].model
     assert run.prototypes == found[-1].prototypes
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_any_order_of_arrival_gives_the_same_metrics_lines(folder: Path, method: str) -> None:
-    lines = set()
-    for index, order in enumerate(itertools.permutations(["ann", "bob", "zoe"])):
-        state = folder / str(index)
-        state.mkdir()
-        with LocalFederation(state, clients()) as federation:
-            federation.join()
-            run = federation.run_to_end(federation.create(method).run_id, order)
-            assert run.status is RunStatus.COMPLETED
-            lines.add(tuple(federation.metrics_lines(run.run_id)))
-    assert len(lines) == 1
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_any_block_size_of_the_fold_gives_the_same_metrics_lines(folder: Path, method: str) -> None:
-    lines = set()
-    for block_elements in (1, 7, 64, 1 << 18):
-        state = folder / str(block_elements)
-        state.mkdir()
-        with LocalFederation(state, clients(), Limits(fold_block_elements=block_elements)) as federation:
-            federation.join()
-            run = federation.run_to_end(federation.create(method).run_id)
-            lines.add(tuple(federation.metrics_lines(run.run_id)))
-    assert len(lines) == 1
 
 
 def test_a_metrics_line_holds_what_was_computed_and_no_seconds(federation: LocalFederation) -> None:
@@ -191,39 +163,3 @@ def test_a_cohort_of_some_is_drawn_from_seed_round_and_roster(federation: LocalF
     right = expected(parse_run_config(json.loads(run.config_json)), clients(), found)
     assert run.model is not None
     assert run.model.sha256 == right.models[-1]
-
-
-def test_runs_of_the_same_clients_do_not_disturb_one_another(federation: LocalFederation) -> None:
-    federation.join()
-    created = [federation.create(method, run={"rounds": 2}) for method in ("fedavg", "fedplcc", "fedavg")]
-    federation.run_to_end(created[0].run_id)
-    for run in created:
-        after = federation.coordinator.get_run(run.run_id)
-        right = expected(parse_run_config(json.loads(run.config_json)), clients())
-        assert after.model is not None
-        assert after.prototypes is not None
-        assert (after.status, after.model.sha256) == (RunStatus.COMPLETED, right.models[-1])
-        assert after.prototypes.sha256 == right.prototypes[-1]
-
-
-def test_a_domain_of_several_clients_pools_their_predictions(folder: Path) -> None:
-    pair = [NumpyClient("ann", domain="city"), NumpyClient("bob", domain="city")]
-    with LocalFederation(folder, pair) as federation:
-        federation.join()
-        run = federation.run_to_end(federation.create(run={"rounds": 1}).run_id)
-        reports = [report for _, report in federation.coordinator.list_evaluations(run.run_id, 1)]
-        correct = sum(sum(counts.correct) for report in reports for counts in report.counts)
-        (line,) = map(json.loads, federation.metrics_lines(run.run_id))
-        assert line["accuracy"] == dict.fromkeys(("city", "mean", "worst"), correct / 60)
-
-
-def test_artifacts_are_those_of_committed_rounds(federation: LocalFederation) -> None:
-    federation.join()
-    run = federation.run_to_end(federation.create("fedplcc").run_id)
-    for current in federation.coordinator.list_rounds(run.run_id):
-        assert current.phase is RoundPhase.COMMITTED
-        for kind in ("model", "prototypes"):
-            blob, path = federation.coordinator.artifact(run.run_id, current.number, kind)
-            assert blob == getattr(current, kind)
-            assert path.stat().st_size == blob.size_bytes
-    assert federation.coordinator.artifact(run.run_id, -1, "model")[0] == run.model

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import simulated
+from tests.support.records.comparisons import write_comparison
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,9 @@ def run(ended_runs: Path) -> Path:
 def ended_run(ended_runs: Path, tmp_path: Path) -> Path:
     """A FedPLCC run's folder, for a test that changes it."""
     return Path(shutil.copytree(ended_runs / "fedplcc", tmp_path / "run"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A comparison's file, with the run that it names beside it."""
+    return write_comparison(tmp_path)

@@ -25,11 +25,6 @@ def taken_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def test_a_taken_port_is_one_clear_sentence(taken_port: int) -> None:
-    with pytest.raises(InvalidConfig, match=rf"^cannot listen at 127.0.0.1, port {taken_port}: address already in use"):
-        listen("127.0.0.1", taken_port)
-
-
 def test_an_address_of_another_machine_is_one_clear_sentence() -> None:
     with pytest.raises(InvalidConfig, match=r"^cannot listen at 192\.0\.2\.1, port 0: cannot assign"):
         listen("192.0.2.1", 0)

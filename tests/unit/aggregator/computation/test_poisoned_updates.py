@@ -39,7 +39,6 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.oracles.federation_result import expected
 
-NAMES = ("ann", "bob")
 BOB = NumpyClient("bob", counts=(2, 0, 7))
 """Has no sample of class 1, and nine altogether."""
 
@@ -153,11 +152,6 @@ def laid_out_otherwise(model: dict[str, Any]) -> bytes:
     return struct.pack("<Q", len(text)) + text + data
 
 
-def renamed(model: dict[str, Any]) -> dict[str, Any]:
-    model["head.weights"] = model.pop("head.weight")
-    return model
-
-
 def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda model: {key: value for key, value in model.items() if key != name}
 
@@ -174,43 +168,32 @@ NAN, INF = float("nan"), float("inf")
 MODEL_POISONS: dict[str, tuple[Poison, str]] = {
     "NaN": (with_value(NAN), "finite"),
     "infinity": (with_value(INF), "finite"),
-    "minus infinity": (with_value(-INF), "finite"),
     "another shape": (with_model(shaped((FEATURE_DIM, 10))), "shape"),
     "a shape that broadcasts": (with_model(shaped((1, FEATURE_DIM))), "shape"),
-    "a flat shape of as many elements": (with_model(shaped((10 * FEATURE_DIM,))), "shape"),
-    "an empty tensor": (with_model(shaped((0, FEATURE_DIM))), "shape"),
     "integers for floats": (with_model(typed("base.weight", np.int64)), "dtype"),
     "floats for integers": (with_model(typed("head.steps", np.float32)), "dtype"),
     "a dtype that does not travel": (with_model(typed("base.weight", np.float64)), "dtype"),
-    "half precision": (with_model(typed("base.weight", np.float16)), "dtype"),
     "a missing tensor": (with_model(without("head.steps")), "keys"),
     "an extra tensor": (with_model(lambda model: model | {"extra": np.zeros(1, np.float32)}), "keys"),
-    "a renamed tensor": (with_model(renamed), "keys"),
     "another layout": (with_model(laid_out_otherwise), "layout"),
     "no safetensors at all": (with_model(lambda _model: b"PK\x03\x04 a pickle in a zip" * 10), "header"),
-    "hardly any bytes": (with_model(lambda _model: b"\x00"), "header"),
     "metadata": (
         with_model(lambda model: bytes(safetensors.numpy.save(model, metadata={"exec": "rm"}))),
         "header",
     ),
     "bytes beyond the tensors": (with_model(lambda model: to_bytes(model) + b"\x00" * 8), "offsets"),
-    "bytes that lack": (with_model(lambda model: to_bytes(model)[:-8]), "offsets"),
 }
 COUNT_POISONS: dict[str, tuple[Poison, str]] = {
     "no sample": (saying(num_examples=0, class_counts=(0, 0, 0)), "num_examples"),
-    "a negative number of samples": (saying(num_examples=-9, class_counts=(-2, 0, -7)), "num_examples"),
     "one sample more than it has": (saying(num_examples=10, class_counts=(3, 0, 7)), "num_examples"),
-    "an absurd number of samples": (saying(num_examples=2**62, class_counts=(2**62, 0, 0)), "num_examples"),
     "class counts that do not sum": (saying(class_counts=(2, 0, 6)), "class_counts"),
     "negative class counts that sum": (saying(class_counts=(2, -1, 8)), "class_counts"),
     "too few class counts": (saying(class_counts=(2, 7)), "class_counts"),
-    "too many class counts": (saying(class_counts=(2, 0, 7, 0)), "class_counts"),
     "no class counts": (saying(class_counts=()), "class_counts"),
     "a negative number excluded": (saying(num_excluded=-1), "num_excluded"),
     "more excluded than there are": (saying(num_excluded=10), "num_excluded"),
     "excluded samples that are represented": (saying(num_excluded=1), "sum"),
     "a NaN loss": (saying(losses={"ce": NAN}), "entries"),
-    "an infinite loss": (saying(losses={"ce": 1.0, "contra": INF}), "entries"),
     "a NaN timing": (saying(timings={"train_seconds": NAN}), "entries"),
     "too many losses": (saying(losses={f"term{index}": 1.0 for index in range(65)}), "entries"),
     "an endless name": (saying(losses={"x" * 65: 1.0}), "entries"),
@@ -223,44 +206,20 @@ PROTOTYPE_POISONS: dict[str, tuple[Poison, str]] = {
         with_prototypes(lambda prototypes: replace(prototypes, vectors=prototypes.vectors[:, :-1])),
         "dim",
     ),
-    "a dimension that broadcasts": (
-        with_prototypes(lambda prototypes: replace(prototypes, vectors=prototypes.vectors[:, :1])),
-        "dim",
-    ),
     "a class beyond the last": (with_entry("class_ids", -1, 3), "class_id"),
     "a negative class": (with_entry("class_ids", 0, -1), "class_id"),
-    "an absurd class": (with_entry("class_ids", 0, 2**62), "class_id"),
     "a class of which it has no sample": (with_entry("class_ids", 0, 1), "class_id"),
     "an impossible group": (with_entry("group_ids", 0, -2), "group_id"),
     "a zero weight": (with_entry("weights", 0, 0), "weight"),
-    "a negative weight": (with_entry("weights", 0, -1), "weight"),
     "a fractional weight": (with_entry("weights", 0, 0.5), "weight"),
     "a NaN weight": (with_entry("weights", 0, NAN), "finite"),
-    "an infinite weight": (with_entry("weights", 0, INF), "finite"),
     "a NaN vector": (with_entry("vectors", (0, 0), NAN), "finite"),
-    "an infinite vector": (with_entry("vectors", (1, 2), -INF), "finite"),
     "weights that do not add up": (with_entry("weights", -1, 5), "sum"),
-    "weights that add up to more": (with_entry("weights", -1, 7), "sum"),
-    "an absurd weight": (with_entry("weights", -1, 3e38), "sum"),
     "more of a class than it has": (with_prototypes(moved_to_another_class), "sum"),
     "none at all": (with_prototypes(lambda _prototypes: PrototypeSet.empty(FEATURE_DIM)), "sum"),
     "more than samples": (with_prototypes(more_than_samples), "count"),
     "a missing tensor": (with_prototypes(lambda prototypes: tensors(prototypes, group_ids=None)), "keys"),
-    "an extra tensor": (with_prototypes(lambda prototypes: tensors(prototypes, more=np.zeros(1, np.int64))), "keys"),
-    "flat vectors": (
-        with_prototypes(lambda prototypes: tensors(prototypes, vectors=prototypes.vectors.ravel())),
-        "shape",
-    ),
-    "fewer weights than rows": (
-        with_prototypes(lambda prototypes: tensors(prototypes, weights=prototypes.weights[:-1])),
-        "shape",
-    ),
-    "weights as integers": (
-        with_prototypes(lambda prototypes: tensors(prototypes, weights=prototypes.weights.astype(np.int64))),
-        "dtype",
-    ),
     "a model in their place": (with_prototypes(lambda _prototypes: to_bytes(BOB.first_model())), "keys"),
-    "bytes in their place": (with_prototypes(lambda _prototypes: b"prototypes, honestly"), "header"),
 }
 
 
@@ -286,7 +245,6 @@ ROLE_POISONS: dict[str, tuple[Poison, str]] = {
     "two models": (twice, "roles"),
     "no model": (in_payload(tensor_groups=()), "roles"),
     "no prototypes": (in_payload(prototype_sets=()), "roles"),
-    "nothing": (in_payload(tensor_groups=(), prototype_sets=()), "roles"),
 }
 POISONS = {
     f"{what}: {name}": poison

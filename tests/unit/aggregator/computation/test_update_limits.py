@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import resource
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from fedplcc.aggregator.computation import model_checks
 from fedplcc.aggregator.computation.model_checks import check_norm, update_norm
 from fedplcc.aggregator.computation.prototype_checks import check_prototype_norms, max_prototype_bytes
 from fedplcc.aggregator.rounds import refusals as admission
-from fedplcc.aggregator.rounds.machine import members
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import (
     ClientQuarantined,
@@ -30,7 +28,6 @@ from fedplcc.shared.tensors import from_bytes, prototypes_to_bytes, read_header,
 from fedplcc.shared.types import LOCAL_CLUSTER, PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
-from tests.support.oracles.federation_result import expected
 from tests.support.records.builders import a_run
 
 BOB = NumpyClient("bob", counts=(2, 0, 7))
@@ -112,13 +109,6 @@ def test_an_update_beyond_the_limit_is_refused_under_its_own_reason_with_its_nor
     assert run.rejections["bob"].reason == "UPDATE_NORM_EXCEEDED"
     assert run.current_round is not None
     assert run.current_round.updates.keys() <= {"ann"}
-
-
-def test_a_retry_of_an_update_whose_norm_was_measured_is_a_duplicate(federation: LocalFederation) -> None:
-    task = training_task(federation, max_update_norm=1e9)
-    submit(federation, task)
-    submit(federation, task)
-    assert federation.metric("client_updates_total", outcome="duplicate") == 1
 
 
 def test_a_limit_that_the_norm_just_reaches_lets_it_in() -> None:
@@ -313,18 +303,6 @@ def test_a_client_whose_updates_keep_being_refused_is_quarantined_and_told_why(f
     assert federation.task(BOB).kind is TaskKind.WAIT
 
 
-def test_a_run_ends_without_its_quarantined_client_as_if_it_had_never_been_asked(federation: LocalFederation) -> None:
-    task = training_task(federation, quarantine_after=1)
-    assert task.run is not None
-    with pytest.raises(MalformedUpdate):
-        submit(federation, task, class_counts=())
-    run = federation.run_to_end(task.run.run_id)
-    right = expected(parse_run_config(json.loads(run.config_json)), list(federation.clients.values()), [["ann"]])
-    assert run.status is RunStatus.COMPLETED
-    assert run.model is not None
-    assert run.model.sha256 == right.models[-1]
-
-
 def test_a_client_that_the_configuration_quarantines_is_never_asked(federation: LocalFederation) -> None:
     run = federation.create("fedavg", run={"rounds": 1}, admission={"quarantined": ["ann"]})
     assert federation.task(NumpyClient("ann")).detail.endswith(
@@ -334,20 +312,6 @@ def test_a_client_that_the_configuration_quarantines_is_never_asked(federation: 
     assert run.status is RunStatus.COMPLETED
     cohorts = [event.data["cohort"] for event in federation.events(run.run_id, "round_opened")]
     assert cohorts == [["bob"], ["bob"]], "bob makes the first model, too"
-
-
-def test_a_released_client_is_part_of_the_open_round_again_with_nothing_held_against_it(
-    federation: LocalFederation,
-) -> None:
-    task = training_task(federation, quarantine_after=1)
-    assert task.run is not None
-    with pytest.raises(MalformedUpdate):
-        submit(federation, task, num_excluded=-1)
-    run = members.release(federation.coordinator.get_run(task.run.run_id), "bob")
-    assert (run.quarantined, run.rejections) == ({}, {})
-    assert run.current_round is not None
-    assert run.current_round.dropped == {}
-    assert members.release(run, "bob") is run
 
 
 def test_only_so_many_clients_are_remembered_those_of_the_latest_refusals() -> None:

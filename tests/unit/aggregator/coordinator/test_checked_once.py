@@ -16,7 +16,7 @@ import pytest
 from fedplcc.aggregator.incoming.inline_blobs import SmallBlobs
 from fedplcc.aggregator.servicer.blob_pieces import whole_pieces_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
-from fedplcc.shared.errors import BlobNotFound, PayloadCorrupt
+from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.reasons import BlobDamaged
 from fedplcc.shared.steering import ResumeRun
 from fedplcc.shared.types import BlobRef, RunStatus
@@ -185,14 +185,6 @@ def test_a_damaged_blob_goes_out_with_no_task(federation: LocalFederation) -> No
         federation.coordinator.transfers.open_download("ann", ann.token, blob.sha256)
 
 
-def test_no_map_is_drawn_of_damaged_prototypes(federation: LocalFederation) -> None:
-    run = federation.whole_run()
-    assert run.prototypes is not None
-    flip(federation, run.prototypes)
-    with pytest.raises(PayloadCorrupt):
-        federation.coordinator.prototype_maps.of(run.run_id, -1)
-
-
 def test_no_run_begins_with_damaged_prototypes(federation: LocalFederation) -> None:
     run = federation.whole_run()
     assert run.prototypes is not None
@@ -213,26 +205,6 @@ def test_the_layout_of_a_damaged_model_is_not_taken(federation: LocalFederation)
     flip(federation, run.model)
     with pytest.raises(PayloadCorrupt):
         federation.coordinator._layouts.table(run)
-
-
-def test_an_upload_that_is_damaged_before_its_commit_is_asked_for_again_and_blamed_on_nobody(folder: Path) -> None:
-    with LocalFederation.small(folder / "undisturbed") as federation:
-        right = federation.metrics_lines(federation.whole_run().run_id)
-    with LocalFederation.small(folder / "damaged") as federation:
-        federation.join()
-        run = federation.create("fedplcc")
-        federation.step(["ann"])
-        bob = federation.clients["bob"]
-        task, update, blobs = federation.work(bob)
-        federation.upload(bob, task, blobs)
-        for path in (federation.folder / "incoming" / "bob").iterdir():
-            path.write_bytes(b"\xff" + path.read_bytes()[1:])  # no header is of this length
-        with pytest.raises(BlobNotFound):
-            federation.coordinator.commit_update("bob", bob.token, run.run_id, 1, update)
-        run = federation.run_to_end(run.run_id)
-        assert run.status is RunStatus.COMPLETED
-        assert not run.rejections
-        assert federation.metrics_lines(run.run_id) == right
 
 
 def test_an_update_that_looks_too_far_from_a_damaged_model_is_blamed_on_nobody(federation: LocalFederation) -> None:

@@ -34,7 +34,6 @@ from fedplcc.shared.errors import (
     UpdateConflict,
     UploadSuperseded,
 )
-from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import (
     BlobRef,
     CommittedUpdate,
@@ -42,7 +41,6 @@ from fedplcc.shared.types import (
     Payload,
     Run,
     RunStatus,
-    Task,
     TaskKind,
 )
 from tests.support import present
@@ -554,17 +552,6 @@ def test_bad_chunks_are_refused_by_name_and_the_upload_goes_on(
     assert_undisturbed(federation, run)
 
 
-def test_an_altered_upload_is_refused_and_can_be_sent_again(
-    federation: LocalFederation, run: Run, ann: NumpyClient
-) -> None:
-    task, _update, blobs = federation.work(ann)
-    (model, data), *_rest = blobs.items()
-    with pytest.raises(BlobCorrupt):
-        federation.upload(ann, task, {model: data[:-1] + bytes([data[-1] ^ 1])})
-    assert federation.coordinator.transfers.upload_status("ann", ann.token, run.run_id, 1, model) == (0, False)
-    assert_undisturbed(federation, run)
-
-
 def test_uploads_are_gone_once_their_update_is_committed(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:
@@ -585,21 +572,6 @@ def test_payload_bytes_are_counted_by_direction_and_kind(federation: LocalFedera
     assert federation.metric("transfer_bytes_total", direction="received", kind="prototypes") == 7
     assert federation.metric("transfer_bytes_total", direction="sent", kind="prototypes") == 0
     assert federation.metric("transfers_resumed_total", direction="sent") == 1
-
-
-def test_equal_models_of_two_clients_are_one_blob_and_two_updates(federation: LocalFederation) -> None:
-    """Deduplication is per client: the second one sends its bytes although they are stored."""
-
-    class Parrot(NumpyClient):
-        def trained(self, task: Task, model: dict[str, object]) -> dict[str, object]:  # type: ignore[override]
-            return model
-
-    federation.clients = {name: Parrot(name) for name in NAMES}
-    run = federation.create("fedavg", run={"rounds": 1})
-    run = federation.run_to_end(run.run_id)
-    first = federation.coordinator.artifact(run.run_id, 0, "model")[0]
-    assert run.model == first == blob_ref("model", to_bytes(NumpyClient("ann").first_model()))
-    assert committed(federation, run) == [(0, "ann"), (1, "bob"), (1, "ann")]
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["an earlier round", "the last round"])

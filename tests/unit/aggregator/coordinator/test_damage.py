@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.shared.errors import InvalidTransition
 from fedplcc.shared.reasons import BlobDamaged, UpdateDamaged, sentence_of
 from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
 from fedplcc.shared.types import BlobRef, RoundPhase, Run, RunStatus, TaskKind
@@ -121,22 +120,6 @@ def test_a_client_whose_update_was_damaged_may_be_damaged_again(folder: Path) ->
         assert federation.metrics_lines(run.run_id) == lines
 
 
-def test_an_aggregator_that_dies_after_it_asked_again_still_asks(folder: Path) -> None:
-    lines = undisturbed(folder)
-    with LocalFederation.small(folder / "damaged") as federation:
-        run = collected(federation)
-        blob = blobs_of(run, "bob")[0]
-        federation.start_again()
-        flip(federation.path_of(blob))
-        federation.coordinator.work()
-        federation.restart()
-        run = federation.coordinator.get_run(run.run_id)
-        assert run.reason == UpdateDamaged(round_number=1, blobs={"bob": (blob.sha256,)})
-        assert federation.task(federation.clients["bob"]).missing == (blob.sha256,)
-        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-        assert federation.metrics_lines(run.run_id) == lines
-
-
 def test_a_run_that_waits_for_a_damaged_update_can_be_paused_resumed_and_stopped(folder: Path) -> None:
     with LocalFederation.small(folder / "damaged") as federation:
         run = collected(federation)
@@ -203,31 +186,6 @@ def test_a_damaged_global_blob_pauses_its_run_alone_and_a_restored_file_lets_it_
         assert federation.metrics_lines(run.run_id) == lines
 
 
-def test_a_model_damaged_before_its_aggregation_pauses_the_run_until_it_is_restored_or_stopped(folder: Path) -> None:
-    lines = undisturbed(folder)
-    with LocalFederation.small(folder / "damaged") as federation:
-        run = collected(federation)
-        assert run.model is not None
-        path = federation.path_of(run.model)
-        whole = path.read_bytes()
-        federation.start_again()
-        flip(path)
-        federation.coordinator.work()
-        run = federation.coordinator.get_run(run.run_id)
-        assert run.model is not None
-        assert (run.status, run.reason) == (
-            RunStatus.PAUSED,
-            BlobDamaged(round_number=1, role="model", sha256=run.model.sha256),
-        )
-        assert not federation.coordinator.work(), "it is not tried again and again"
-        federation.restart()
-        assert not federation.coordinator.work(), "nor after a restart"
-        path.write_bytes(whole)
-        federation.coordinator.steer(run.run_id, ResumeRun())
-        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-        assert federation.metrics_lines(run.run_id) == lines
-
-
 def test_a_damaged_upload_is_no_refusal_of_its_client(folder: Path, damage: Callable[[Path], None]) -> None:
     """A whole upload that no update names yet, damaged while the aggregator is down."""
     lines = undisturbed(folder)
@@ -247,18 +205,3 @@ def test_a_damaged_upload_is_no_refusal_of_its_client(folder: Path, damage: Call
         assert federation.metrics_lines(run.run_id) == lines
         assert not federation.events(run.run_id, "update_refused")
         assert not run.rejections
-
-
-def test_a_paused_run_with_a_damaged_blob_refuses_nothing_else(folder: Path) -> None:
-    with LocalFederation.small(folder / "damaged") as federation:
-        run = collected(federation)
-        assert run.model is not None
-        federation.start_again()
-        flip(federation.path_of(run.model))
-        federation.coordinator.work()
-        other = federation.create("fedavg")
-        federation.join()
-        assert federation.run_to_end(other.run_id).status is RunStatus.COMPLETED
-        with pytest.raises(InvalidTransition):
-            federation.coordinator.steer(other.run_id, PauseRun(now=True))
-        assert federation.coordinator.get_run(run.run_id).status is RunStatus.PAUSED

@@ -32,11 +32,6 @@ def ended(federation: LocalFederation, name: str, *, rounds: int = 2) -> Run:
     return federation.run_to_end(run.run_id)
 
 
-def deleted_lines(federation: LocalFederation) -> list[str]:
-    query = RunQuery(show=RunShow.DELETED)
-    return [run.run_id for run in federation.coordinator.labels.find_runs(query).runs]
-
-
 def test_a_deleted_run_frees_the_bytes_that_the_answer_says(federation: LocalFederation, folder: Path) -> None:
     kept, gone = ended(federation, "kept"), ended(federation, "gone", rounds=9)
     federation.coordinator.garbage_collection.collect()
@@ -263,18 +258,6 @@ def test_a_run_that_went_on_after_its_end_frees_all_that_it_kept(federation: Loc
     federation.coordinator.garbage_collection.collect()
     before = sum(files(folder).values())
     assert federation.coordinator.delete_run(run.run_id) == before - sum(files(folder).values()) > 0
-
-
-def test_a_run_that_keeps_every_other_model_frees_them(federation: LocalFederation, folder: Path) -> None:
-    federation.keep = Keep(models=1, prototypes=1, updates=1)
-    federation.restart()
-    document = a_document("fedplcc", run={"rounds": 7, "keep_every": 2})
-    run = federation.run_to_end(federation.coordinator.create_run("every", document).run_id)
-    federation.coordinator.garbage_collection.collect()
-    before = sum(files(folder).values())
-    assert federation.coordinator.delete_run(run.run_id) == before - sum(files(folder).values()) > 0
-    federation.coordinator.garbage_collection.collect()
-    assert files(folder) == {}
 
 
 def test_a_deleted_run_gives_its_rows_room_back(federation: LocalFederation, folder: Path) -> None:

@@ -37,19 +37,14 @@ def ended(
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-@pytest.mark.parametrize("restarts", [pytest.param(False, marks=pytest.mark.full), True])
-def test_an_extended_run_is_the_one_that_was_longer_from_the_start(
-    method: str, restarts: bool, federation: LocalFederation
-) -> None:
+def test_an_extended_run_is_the_one_that_was_longer_from_the_start(method: str, federation: LocalFederation) -> None:
     hyper = with_a_length(METHODS[method], {})
     whole = ended(federation, method, rounds=5, hyper=hyper)
     run = ended(federation, method, rounds=2, hyper=hyper)
-    if restarts:
-        federation.restart()
+    federation.restart()
     extended = federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
     assert (extended.status, extended.total_rounds, extended.round_number) == (RunStatus.RUNNING, 5, 3)
-    if restarts:
-        federation.restart()
+    federation.restart()
     extended = federation.run_to_end(run.run_id)
     assert extended.status is RunStatus.COMPLETED
     assert (extended.config_json, extended.config_hash) == (whole.config_json, whole.config_hash)

@@ -141,15 +141,6 @@ def test_the_same_request_gives_the_same_run_although_the_other_run_went_on(fede
         federation.coordinator.create_run("request", a_document(clients=("ann", "bob")))
 
 
-def test_a_runs_configuration_starts_another_run_as_it_stands(federation: LocalFederation) -> None:
-    source = federation.create(run={"rounds": 1})
-    federation.run_to_end(source.run_id)
-    first = a_run(federation, f"run:{source.run_id}")
-    again = federation.coordinator.create_run("again", json.loads(first.config_json))
-    assert again.config_hash == first.config_hash
-    assert again.model == first.model
-
-
 def test_a_run_that_has_not_begun_has_no_committed_model(federation: LocalFederation) -> None:
     run = a_run(federation, hold(federation, a_model()))
     with pytest.raises(errors.RoundNotFound, match="has not committed any round"):

@@ -43,22 +43,6 @@ def files(federation: LocalFederation) -> set[str]:
     return {str(path) for name in folders for path in (federation.folder / name).rglob("*") if path.is_file()}
 
 
-def test_an_inline_update_is_committed_and_stored_by_its_names(
-    federation: LocalFederation, run: Run, ann: NumpyClient
-) -> None:
-    task, update, blobs = federation.work(ann)
-    assert len(blobs) == 2
-    answer = commit(federation, ann, task, update, *blobs.values())
-    assert answer == CommittedUpdate(run.run_id, 1, tuple(blob.sha256 for blob in update.payload.blobs))
-    for blob, data in blobs.items():
-        assert federation.path_of(blob).read_bytes() == data
-        assert federation.store.has_stored("ann", blob.sha256)
-    assert not any((federation.folder / "staging").iterdir())
-    assert federation.metric("transfer_bytes_total", direction="received", kind="model") == sum(
-        blob.size_bytes for blob in blobs if blob.role == "model"
-    )
-
-
 def test_inline_and_uploaded_updates_end_in_the_same_bytes(tmp_path: Path) -> None:
     ends = []
     for name, limit in (("uploaded", 0), ("inline", LIMIT)):

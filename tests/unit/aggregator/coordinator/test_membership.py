@@ -161,16 +161,6 @@ def test_a_changed_environment_is_an_event_of_few_words_and_not_without_end(
         assert changes[1].data["num_changed"] == 129
 
 
-def test_another_token_takes_over_when_the_lease_has_run_out(federation: LocalFederation, ann: NumpyClient) -> None:
-    federation.clock.now += LEASE_S
-    with pytest.raises(ClientIdTaken):
-        federation.coordinator.join(ann.record, "another-instance-token")
-    federation.clock.now += 0.1
-    federation.coordinator.join(ann.record, "another-instance-token")
-    with pytest.raises(ClientIdTaken):
-        federation.heartbeat(ann)
-
-
 def calls_of_a_trainer(federation: LocalFederation, run_id: str) -> dict[str, Callable[[str, str], object]]:
     coordinator, transfers, blob = federation.coordinator, federation.coordinator.transfers, a_blob()
     return {
@@ -457,12 +447,6 @@ def test_a_problem_outlives_the_connection_and_ends_when_the_client_joins_again(
     assert federation.coordinator.list_clients()[0].problem == PROBLEM
     federation.coordinator.join(ann.record, ann.token)
     assert federation.coordinator.list_clients()[0].problem is None
-
-
-def test_a_client_that_never_joined_is_not_listed(federation: LocalFederation) -> None:
-    with pytest.raises(NotAMember):
-        federation.coordinator.task("eve", "token")
-    assert [client.client_id for client in federation.coordinator.list_clients()] == ["ann", "bob"]
 
 
 def test_those_who_subscribe_hear_of_every_change_and_whose_task_changed(

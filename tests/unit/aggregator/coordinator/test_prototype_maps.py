@@ -16,11 +16,9 @@ from fedplcc.aggregator.coordinator import prototype_maps
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.servicer.run_service import RunServicer
-from fedplcc.shared.convert.prototype_maps import prototype_map_from_proto, prototype_map_to_proto
 from fedplcc.shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from fedplcc.shared.prototype_map import NO_OWNER, RoundMap, map_prototypes
-from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.shared.prototype_map import NO_OWNER, RoundMap
 from fedplcc.shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Run, Task, Update
 from tests.support.federation.grpc_client import DEADLINE_S
 from tests.support.federation.in_process import LocalFederation
@@ -70,19 +68,6 @@ def test_a_picture_shows_the_rounds_global_prototypes_and_every_client_s(federat
     assert (found.number, found.comparison, found.rounds, found.aligned_from) == (2, "cosine", ((1, 3),), 1)
     assert 0.3 < drawn.explained <= 1
     assert set(drawn.nearest_N[~is_global]) <= set(np.flatnonzero(is_global))
-
-
-def test_a_picture_survives_the_wire(federation: Looking) -> None:
-    run = a_run(federation, rounds=9)
-    federation.coordinator.garbage_collection.collect()
-    found = the_map(federation, run)
-    again = prototype_map_from_proto(prototype_map_to_proto(found))
-    for name in ("places_N2", "class_ids_N", "owners_N", "weights_N", "shares_N", "nearest_N"):
-        assert (getattr(again.drawn, name) == getattr(found.drawn, name)).all()
-        assert getattr(again.drawn, name).dtype == getattr(found.drawn, name).dtype
-    assert replace(again.drawn, places_N2=found.drawn.places_N2).explained == found.drawn.explained
-    assert replace(again, drawn=found.drawn).clients == found.clients
-    assert (again.number, again.rounds, again.aligned_from) == (9, ((4, 9),), found.aligned_from)
 
 
 def test_the_last_committed_round_is_shown_without_a_number_and_while_another_is_open(federation: Looking) -> None:
@@ -187,17 +172,6 @@ def places(found: RoundMap) -> np.ndarray:
     return np.array(found.drawn.places_N2)
 
 
-def test_pictures_are_the_same_in_whatever_order_they_are_asked_for(federation: Looking, folder: Path) -> None:
-    federation.keep = Keep(models=1, prototypes=None, updates=0)
-    federation.restart()
-    run = a_run(federation, rounds=20)
-    forward = [places(the_map(federation, run, number)) for number in range(1, 21)]
-    federation.restart()
-    backward = [places(the_map(federation, run, number)) for number in range(20, 0, -1)][::-1]
-    for one, other in zip(forward, backward, strict=True):
-        assert (one == other).all()
-
-
 def test_a_picture_is_drawn_from_its_round_and_key_rounds_alone_and_once(
     federation: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,26 +229,6 @@ def test_few_pictures_of_few_runs_are_remembered(federation: Looking, monkeypatc
             the_map(federation, run, number)
     assert list(maps._runs) == [run.run_id for run in runs[1:]]
     assert all(list(known.pictures) == [2, 3] for known in maps._runs.values())
-
-
-def test_a_round_is_aligned_on_the_key_round_before_it(federation: Looking) -> None:
-    federation.keep = Keep(models=1, prototypes=None, updates=0)
-    federation.restart()
-    run = a_run(federation, rounds=8)
-    key, found, record = (
-        the_map(federation, run, 5),
-        the_map(federation, run, 7),
-        federation.store.find_round(run.run_id, 7),
-    )
-    assert record is not None
-
-    def stored(blob: BlobRef | None) -> PrototypeSet:
-        return prototypes_from_bytes(federation.path_of(blob).read_bytes())
-
-    sets = [(name, stored(record.updates[name].payload.prototype_set(LOCAL_CLUSTER))) for name in ("ann", "bob")]
-    made = stored(record.prototypes)
-    by_hand = map_prototypes(sets, made, comparison="cosine", num_classes=3, reference=key.drawn.centres)
-    assert (places(found) == by_hand.places_N2).all()
 
 
 def test_who_gives_up_leaves_no_second_thread_drawing(federation: Looking, monkeypatch: pytest.MonkeyPatch) -> None:

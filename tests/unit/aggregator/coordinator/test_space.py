@@ -99,20 +99,6 @@ def test_a_quarantined_client_s_uploads_go_at_once_and_its_stream_ends(
     assert {client.held_bytes for client in federation.coordinator.list_clients()} == {0}
 
 
-def test_a_quarantine_removes_an_upload_without_a_byte_too(federation: LocalFederation, folder: Path) -> None:
-    run = run_of(federation, "eve")
-    receiver = federation.coordinator.transfers.begin_upload(
-        "eve", federation.clients["eve"].token, run.run_id, 0, BlobRef(MODEL, a_blob("eve").sha256, 1000)
-    )
-    assert receiver is not None
-    assert len(list(folder.glob("incoming/eve/*"))) == 1
-    federation.coordinator.steer(run.run_id, QuarantineClient("eve"))
-    assert not list(folder.glob("incoming/eve/*"))
-    with pytest.raises(UploadSuperseded):
-        receiver.write(0, b"x")
-    receiver.close()
-
-
 def test_an_upload_that_begins_while_its_client_is_quarantined_leaves_nothing(
     federation: LocalFederation, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,20 +93,6 @@ def test_a_new_start_shows_the_same_and_goes_on_from_there(make: Make, monkeypat
     assert found == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_a_new_start_after_a_round_that_was_not_evaluated_shows_it_all_the_same(make: Make) -> None:
-    federation = make(range(4, 13))
-    run_id = federation.create(
-        run={"rounds": 18},
-        stream={"stages": 3, "rounds_per_stage": 6},
-        evaluation={"every": 2, "last": 1},
-    ).run_id
-    until(federation, run_id, 13)
-    assert forgot(federation, run_id) == 1
-    federation.start_again()
-    assert forgot(federation, run_id) == 1
-    assert federation.metric("stage_accuracy_ratio", run=run_id, stage="1") is None, "round 13 was not evaluated"
-
-
 def test_a_run_without_stages_and_one_that_is_gone_show_nothing(make: Make) -> None:
     federation = make(range(4, 10))
     run_id = federation.create(run={"rounds": 9}, stream=THREE_STAGES).run_id

@@ -301,14 +301,6 @@ def test_a_round_that_is_paused_at_once_is_interrupted_and_commits_later(federat
     assert federation.metric("runs_ended_total", status="completed") == 1
 
 
-def test_a_pause_between_two_rounds_interrupts_none(federation: LocalFederation) -> None:
-    run = round_of(federation, federation.create(run=ROUNDS), 1)
-    federation.coordinator.steer(run.run_id, PauseRun())
-    federation.run_to_end(run.run_id)
-    assert federation.coordinator.get_run(run.run_id).status is RunStatus.PAUSED
-    assert results(federation) == {"committed": 1}
-
-
 def test_the_round_of_a_run_that_is_stopped_is_abandoned(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 2)
     federation.coordinator.steer(run.run_id, StopRun())
@@ -406,14 +398,6 @@ def test_the_room_on_the_disk_is_that_of_the_state_directory(
 
     monkeypatch.setattr("os.statvfs", gone)
     assert federation.metric("data_free_bytes") is None, "and the scrape goes on"
-
-
-def test_round_0_is_measured_by_none_of_it(federation: LocalFederation) -> None:
-    run = round_of(federation, federation.create(run=ROUNDS), 1)
-    assert run.current_round is not None
-    assert run.current_round.phase is RoundPhase.COLLECTING
-    assert federation.metric("round_duration_seconds_count") == 0
-    assert results(federation) == {}
 
 
 def test_bytes_are_sent_again_within_a_task_and_not_for_another(federation: LocalFederation) -> None:

@@ -14,10 +14,9 @@ import pytest
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.presence.deadlines import Deadlines
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.errors import InvalidArgument, InvalidConfig, LateUpdate, StaleRound
 from fedplcc.shared.reasons import Dropped, DropReason, sentence_of
-from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
+from fedplcc.shared.steering import PauseRun, ResumeRun
 from fedplcc.shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
 from tests.support import present
 from tests.support.federation.in_process import Clock, LocalFederation
@@ -116,7 +115,7 @@ class Scene:
 # The bound: max(begin + deadline_s, last progress + silence_s) + one tick
 
 
-@pytest.mark.parametrize("last_progress_s", [0.0, 20.0, 29.0, 31.0, 45.0, 200.0])
+@pytest.mark.parametrize("last_progress_s", [0.0, 45.0])
 def test_a_silent_client_holds_a_phase_up_until_the_bound_and_no_longer(
     federation: LocalFederation, last_progress_s: float
 ) -> None:
@@ -133,19 +132,6 @@ def test_a_silent_client_holds_a_phase_up_until_the_bound_and_no_longer(
     assert scene.phase == "aggregating", "it was dropped and the phase closed in one step"
 
 
-def test_a_slow_client_is_waited_for_as_long_as_it_moves(federation: LocalFederation) -> None:
-    scene = Scene(federation)
-    scene.do("ann", "bob")
-    for _ in range(40):  # slower than one step in two heartbeats of twenty seconds
-        scene.wait(SILENCE_S - TICK_S, alive=("ann", "bob", "zoe"))
-        scene.say("zoe", further=True)
-    assert scene.seconds > 10 * DEADLINE_S
-    assert scene.round.dropped == {}
-    scene.do("zoe")
-    assert set(scene.round.updates) == {"ann", "bob", "zoe"}
-    assert scene.events("client_dropped", "quorum_missing") == []
-
-
 class TestTheHardDeadline:
     HARD_S = 5 * DEADLINE_S
 
@@ -157,15 +143,6 @@ class TestTheHardDeadline:
         assert scene.round.dropped == {"zoe": Dropped(DropReason.SLOW, "not done after 300 s, the hard deadline")}
         assert scene.phase == "aggregating"
         assert federation.metric("clients_dropped_total", reason="slow") == 1.0
-
-    def test_without_the_others_quorum_it_is_waited_for(self, federation: LocalFederation) -> None:
-        scene = Scene(federation, hard_deadline_s=self.HARD_S, on_no_quorum="fail")
-        scene.do("ann")
-        scene.wait(2 * self.HARD_S, moving=("zoe", "bob"), alive=("ann",))
-        assert (scene.round.dropped, scene.run.status) == ({}, RunStatus.RUNNING)
-        scene.do("bob")
-        scene.tick()
-        assert set(scene.round.dropped) == {"zoe"}
 
     def test_another_client_makes_the_first_model(self, federation: LocalFederation) -> None:
         scene = Scene(federation, is_initialised=False, hard_deadline_s=self.HARD_S)
@@ -209,18 +186,7 @@ def test_bytes_that_move_are_progress_without_a_single_heartbeat(federation: Loc
     assert scene.phase == "aggregating"
 
 
-def test_the_same_bytes_again_and_again_are_none(federation: LocalFederation) -> None:
-    scene = Scene(federation)
-    client, model = federation.clients["zoe"], scene.task("zoe").payload.tensor_groups[0]
-    scene.do("ann", "bob")
-    for _ in range(30):
-        scene.clock.now += 9.0  # within the lease
-        scene.tick()
-        federation.coordinator.transfers.note_received(client.client_id, client.token, model, model.size_bytes)
-    assert scene.round.dropped["zoe"].reason is DropReason.SILENT
-
-
-@pytest.mark.parametrize("seconds", [0.0, 30.0, 59.0])
+@pytest.mark.parametrize("seconds", [0.0, 59.0])
 def test_a_client_whose_lease_ran_out_is_dropped_at_the_deadline(federation: LocalFederation, seconds: float) -> None:
     scene = Scene(federation)
     scene.do("ann", "bob")
@@ -252,25 +218,7 @@ def test_a_warning_of_a_client_drops_nobody(federation: LocalFederation) -> None
     assert scene.round.dropped == {}
 
 
-def test_nobody_is_dropped_before_the_deadline_nor_without_one(federation: LocalFederation) -> None:
-    scene = Scene(federation)
-    scene.do("ann", "bob")
-    scene.wait(DEADLINE_S - TICK_S, alive=("ann", "bob"))
-    assert scene.round.dropped == {}
-    scene.federation.coordinator.steer(scene.run_id, StopRun())
-    scene.wait(2 * TICK_S)
-    federation.join()
-    run = federation.create("fedavg")
-    federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
-    for _ in range(100):
-        federation.clock.now += 60.0
-        federation.coordinator.tick()
-    found = federation.coordinator.get_run(run.run_id)
-    assert found.current_round is not None
-    assert (found.status, found.reason, found.current_round.dropped) == (RunStatus.RUNNING, None, {})
-
-
-@pytest.mark.parametrize("skew_s", [-86_400.0, -3600.0, 3600.0, 86_400.0])
+@pytest.mark.parametrize("skew_s", [-3600.0, 3600.0])
 def test_a_wall_clock_that_is_set_drops_nobody_and_holds_nobody(skew_s: float) -> None:
     monotonic, wall = Clock(), Clock()
     sessions = Sessions(10.0, monotonic)
@@ -349,21 +297,6 @@ def test_a_dropped_client_takes_part_again_when_it_is_back(federation: LocalFede
     assert first["dropped"] == ["zoe"], "its update is still missing"
 
 
-def test_reports_have_the_same_rule_and_a_missing_one_is_null(federation: LocalFederation) -> None:
-    scene = Scene(federation)
-    scene.do("ann", "bob", "zoe")
-    scene.aggregate()
-    assert scene.phase == "evaluating"
-    scene.do("ann", "zoe")
-    scene.wait(DEADLINE_S - TICK_S, alive=("ann", "zoe"))
-    assert scene.round.number == 1
-    scene.wait(2 * TICK_S, alive=("ann", "zoe"))
-    assert scene.round.number == 2
-    (first,) = [json.loads(line) for line in federation.metrics_lines(scene.run_id) if line]
-    assert (first["dropped"], first["num_examples"]) == (["bob"], 36)
-    assert first["accuracy"]["bob-domain"] is None
-
-
 def test_a_client_that_moves_again_is_waited_for_again(federation: LocalFederation) -> None:
     scene = Scene(federation)
     scene.do("ann")
@@ -382,19 +315,6 @@ def test_a_client_that_moves_again_is_waited_for_again(federation: LocalFederati
         ("client_dropped", 1, "zoe"),
         ("client_returned", 1, "zoe"),
     ]
-
-
-def test_a_dropped_client_that_commits_in_time_is_part_of_the_round(federation: LocalFederation) -> None:
-    scene = Scene(federation)
-    scene.do("ann")
-    scene.wait(DEADLINE_S + TICK_S, moving=("bob",), alive=("ann",))
-    assert set(scene.round.dropped) == {"zoe"}
-    federation.join()
-    scene.do("zoe")
-    assert (set(scene.round.updates), scene.round.dropped) == ({"ann", "zoe"}, {})
-    assert scene.phase == "collecting"
-    scene.do("bob")
-    assert scene.phase == "aggregating"
 
 
 def test_a_run_in_which_nobody_is_dropped_has_the_bytes_of_one_without_a_quorum(tmp_path: Path) -> None:
@@ -444,18 +364,6 @@ def test_without_a_quorum_a_run_waits_says_for_whom_and_goes_on_when_they_are_ba
     ]
 
 
-def test_a_client_that_comes_back_to_a_waiting_run_commits_and_closes_it(federation: LocalFederation) -> None:
-    scene = Scene(federation)
-    scene.do("ann")
-    scene.wait(4 * DEADLINE_S, alive=("ann",))
-    assert run_facts.waits_for_quorum(scene.run)
-    federation.join()
-    scene.do("zoe")
-    scene.tick()
-    assert scene.phase == "aggregating"
-    assert (scene.run.reason, set(scene.round.dropped)) == (None, {"bob"})
-
-
 def test_a_run_that_is_to_fail_without_a_quorum_fails_with_the_same_words(federation: LocalFederation) -> None:
     scene = Scene(federation, on_no_quorum="fail")
     scene.do("ann")
@@ -469,18 +377,6 @@ def test_a_run_that_is_to_fail_without_a_quorum_fails_with_the_same_words(federa
     )
     (event,) = federation.events(scene.run_id, "run_failed")
     assert event.data == {"reason": sentence_of(run.reason)}
-
-
-def test_the_whole_cohort_with_a_deadline_fails_a_run_that_would_wait_for_ever(federation: LocalFederation) -> None:
-    run = federation.create("fedavg", quorum={"deadline_s": DEADLINE_S, "on_no_quorum": "fail"})
-    federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
-    for _ in range(70):
-        federation.idle(federation.clients["ann"])
-        federation.clock.now += TICK_S
-        federation.coordinator.tick()
-    failed = federation.coordinator.get_run(run.run_id)
-    assert failed.status is RunStatus.FAILED
-    assert sentence_of(failed.reason).startswith("round 1 has no quorum, ")
 
 
 def test_every_domain_needs_a_client_of_each(tmp_path: Path) -> None:
@@ -633,22 +529,6 @@ def test_a_run_that_waited_for_a_quorum_goes_on_waiting_over_a_restart(federatio
     federation.join()
     scene.do("bob", "zoe")
     assert (scene.phase, sentence_of(scene.run.reason)) == ("aggregating", "")
-
-
-def test_what_was_decided_before_a_restart_stays_decided(federation: LocalFederation) -> None:
-    scene = Scene(federation)
-    scene.do("ann")
-    scene.wait(DEADLINE_S + TICK_S, moving=("bob",), alive=("ann",))
-    before = scene.round.dropped
-    assert set(before) == {"zoe"}
-    federation.store.close()
-    federation._start()
-    for name in ("ann", "bob"):
-        federation.coordinator.join(federation.clients[name].record, federation.clients[name].token)
-    scene.wait(3 * TICK_S, moving=("bob",), alive=("ann",))
-    assert scene.round.dropped == before
-    scene.do("bob")
-    assert scene.phase == "aggregating"
 
 
 def test_a_paused_run_drops_nobody_and_begins_its_phase_anew(federation: LocalFederation) -> None:

@@ -116,14 +116,6 @@ def test_a_client_that_says_it_is_idle_works_for_no_run_that_it_still_names(sess
     assert not session.works_for("run")
 
 
-def test_connected_clients_come_sorted(sessions: Sessions) -> None:
-    sessions.join(a_client("abe"), "x")
-    assert sessions.connected() == ["abe", "ann"]
-    assert {session.client.client_id for session in sessions} == {"abe", "ann"}
-    assert sessions.find("abe") is not None
-    assert sessions.find("eve") is None
-
-
 def test_a_download_that_moves_keeps_the_lease_of_its_own_instance_alone(sessions: Sessions, clock: Clock) -> None:
     clock.now += LEASE_S
     sessions.record_download("ann", "first", BLOB, 1)

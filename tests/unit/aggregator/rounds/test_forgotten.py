@@ -45,43 +45,6 @@ def test_a_tenth_less_is_not_more_than_a_tenth() -> None:
     assert forgotten(learnt, tenth_less, tenth_less, tenth_less) == ()
 
 
-def test_the_best_is_that_of_any_round_before() -> None:
-    fallen = (2, [0.79, 0.8])
-    assert forgotten(LEARNT, (1, [0.5]), fallen, fallen, fallen) == (1,)
-    assert forgotten((1, [0.5]), fallen, fallen, fallen) == ()
-
-
-def test_the_present_stage_is_not_forgotten_however_far_it_falls() -> None:
-    assert forgotten(LEARNT, *[(1, [0.2])] * 5) == ()
-    assert forgotten(LEARNT, *[(1, [0.2])] * 5, (2, [0.2, 0.8]), (2, [0.2, 0.8])) == ()
-
-
-def test_several_stages_count_each_for_itself() -> None:
-    row: Evaluated = (3, [0.1, 0.1, 0.9])
-    assert forgotten(LEARNT, (2, [0.9, 0.9]), row, row, row) == (1, 2)
-    assert forgotten(LEARNT, (2, [0.9, 0.9]), row, row, (3, [0.9, 0.1, 0.9])) == (2,)
-
-
-def test_a_round_in_which_nobody_reported_the_stage_changes_nothing() -> None:
-    unknown: Evaluated = (2, [None, 0.8])
-    assert forgotten(LEARNT, LOST, unknown, LOST, unknown) == ()
-    assert forgotten(LEARNT, LOST, unknown, LOST, unknown, LOST) == (1,)
-    assert forgotten((1, [None]), LOST, LOST, LOST) == ()
-
-
-def test_in_a_later_pass_every_other_stage_is_an_earlier_one() -> None:
-    first = [LEARNT, (2, [0.9, 0.9]), (3, [0.9, 0.9, 0.9])]
-    again: Evaluated = (1, [0.9, 0.5, 0.9])
-    assert forgotten(*first, again, again) == ()
-    assert forgotten(*first, again, again, again) == (2,)
-    assert forgotten(*first, again, again, again, (2, [0.9, 0.5, 0.9])) == (), "it is trained on again"
-
-
-def test_of_64_stages_all_count() -> None:
-    lost: Evaluated = (64, [0.0] * 63 + [1.0])
-    assert forgotten((63, [1.0] * 64), lost, lost, lost) == tuple(range(1, 64))
-
-
 ROUNDS = st.lists(
     st.tuples(st.integers(1, 4), st.lists(st.none() | st.integers(0, 20), min_size=4, max_size=4)), max_size=12
 )

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedplcc.aggregator.rounds import tasks
 from fedplcc.aggregator.rounds.events import events_between
-from fedplcc.aggregator.rounds.machine import absences, members, opening, round_parts, round_waits, run_facts
+from fedplcc.aggregator.rounds.machine import absences, members, round_parts, round_waits, run_facts
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.errors import InvalidTransition, NotInCohort
 from fedplcc.shared.reasons import DropReason
 from fedplcc.shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
@@ -122,67 +119,3 @@ def test_a_run_takes_a_bounded_number_of_admissions() -> None:
         members.enter(run, "zoe")
     with pytest.raises(InvalidTransition, match="begins with the clients that join first"):
         members.enter(replace(a_run(status=RunStatus.PENDING), roster=(), current_round=None), "zoe")
-
-
-ACTIONS = st.lists(
-    st.tuples(
-        st.sampled_from(["admit", "retire", "forget", "quarantine", "release", "update"]), st.sampled_from(NAMES)
-    ),
-    max_size=8,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(ACTIONS, min_size=1, max_size=6), st.sampled_from([None, 1, 2]))
-def test_every_cohort_follows_from_the_configuration_and_the_events(
-    schedule: list[list[tuple[str, str]]], cohort_size: int | None
-) -> None:
-    run = a_run(roster=NAMES[:2], current_round=a_round(0, RoundPhase.COMMITTED))
-    roster, retired, quarantined = set(NAMES[:2]), set[str](), set[str]()
-    for number, actions in enumerate(schedule, 1):
-        if not run_facts.eligible(run):
-            return
-        run = opening.open_round(run, number, cohort_size=cohort_size, now=float(number))
-        assert run.current_round is not None
-        expected = sorted(roster - retired - quarantined)
-        assert run.current_round.cohort == select_cohort(
-            expected, seed=run.seed, round_number=number, cohort_size=cohort_size
-        )
-        cohort = run.current_round.cohort
-        for action, name in actions:
-            before = run
-            try:
-                run = applied(run, number, action, name)
-            except (InvalidTransition, NotInCohort):
-                assert run is before
-                continue
-            for event in events_between(before, run, now=1.0):
-                if event.type == "client_admitted":
-                    roster.add(event.client_id)
-                    retired.discard(event.client_id)
-                elif event.type == "client_retired":
-                    retired.add(event.client_id)
-                elif event.type == "client_quarantined":
-                    quarantined.add(event.client_id)
-                elif event.type == "client_released":
-                    quarantined.discard(event.client_id)
-            assert run.current_round is not None
-            assert run.current_round.cohort == cohort, "who is asked is settled when the round opens"
-            assert not set(round_waits.waited_for(run)) & (retired | quarantined)
-        assert run.current_round is not None
-        run = replace(run, current_round=replace(run.current_round, phase=RoundPhase.COMMITTED))
-
-
-def applied(run: Run, number: int, action: str, name: str) -> Run:
-    if action == "admit":
-        return members.enter(run, name)
-    if action in ("retire", "forget"):
-        return members.retire(run, name, forgets=action == "forget") if name in run.roster else run
-    if action == "quarantine":
-        return members.quarantine(run, name, "x")
-    if action == "release":
-        return members.release(run, name)
-    assert run.current_round is not None
-    if run.current_round.phase is not RoundPhase.COLLECTING:
-        return run
-    return round_parts.add_update(run, number, an_update(name), now=2.0)

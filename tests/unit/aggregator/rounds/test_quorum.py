@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -326,14 +325,3 @@ def test_the_first_model_is_not_asked_of_a_quarantined_client() -> None:
 
 
 # Nothing in place
-
-
-@pytest.mark.parametrize(
-    "run", [collecting("ann"), evaluating("ann", "bob"), members.quarantine(collecting(), "cat", "x")]
-)
-def test_no_step_changes_what_it_is_given(run: Run) -> None:
-    before = copy.deepcopy(run)
-    members.quarantine(run, "zoe", "poison")
-    absences.drop_absent(run, absent=absent("bob", "zoe"), moving=["cat"], quorum=TWO, now=5.0)
-    round_parts.close_updates(run, now=5.0, quorum=TWO)
-    assert run == before

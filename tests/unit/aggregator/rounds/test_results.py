@@ -67,16 +67,6 @@ def test_joining_is_counted_by_the_runs_score() -> None:
     }
 
 
-def test_with_no_report_at_all_everything_is_none() -> None:
-    assert results.accuracy_by_domain([], ["city"]) == {"city": None, "mean": None, "worst": None}
-    assert results.accuracy_by_domain([], []) == {"mean": None, "worst": None}
-
-
-def test_a_domain_that_gets_everything_wrong_is_zero_and_not_none() -> None:
-    reports = [report("ann", "city", 0, 5), report("bob", "farm", 5, 5)]
-    assert results.accuracy_by_domain(reports, ["city", "farm"])["worst"] == 0.0
-
-
 def test_only_the_global_model_on_the_test_set_counts() -> None:
     reports = [
         report("ann", "city", 1, 2),

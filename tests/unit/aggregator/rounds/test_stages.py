@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedplcc.aggregator.rounds.events import events_between
 from fedplcc.aggregator.rounds.machine import opening, round_parts
@@ -126,25 +124,3 @@ def test_people_end_stages_one_after_another() -> None:
         opening.advance(run, STREAM)
     with pytest.raises(InvalidTransition, match="completed"):
         opening.advance(replace(run, status=RunStatus.COMPLETED), MANUAL)
-
-
-@given(
-    absent=st.dictionaries(st.sampled_from(NAMES), st.sets(st.integers(1, 3)).map(sorted).map(tuple), max_size=6),
-    size=st.integers(1, 8),
-    number=st.integers(1, 12),
-    draws=st.sampled_from(["round", "pass"]),
-)
-def test_a_cohort_is_a_function_of_configuration_and_facts(
-    absent: dict[str, tuple[int, ...]], size: int, number: int, draws: str
-) -> None:
-    stream = STREAM.model_copy(update={"cohort": draws})
-    run = replace(a_run(), without_data=absent)
-    drawn = opening.cohort_of(run, number, cohort_size=size, stream=stream)
-    stage = 1 + (number - 1) // 2 % 3
-    first = number if draws == "round" else 1 + (number - 1) // 6 * 6
-    having = [name for name in NAMES if stage not in absent.get(name, ())]
-    if draws == "round":
-        assert drawn == select_cohort(having, seed=0, round_number=first, cohort_size=size)
-    else:
-        of_pass = select_cohort(NAMES, seed=0, round_number=first, cohort_size=size)
-        assert drawn == tuple(name for name in of_pass if name in having)

@@ -26,11 +26,6 @@ from tests.support.records.comparisons import (
 )
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_comparison(tmp_path)
-
-
 def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out, rows=("average",))

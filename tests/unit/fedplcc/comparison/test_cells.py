@@ -24,11 +24,6 @@ from tests.support.records.comparisons import (
 )
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_comparison(tmp_path)
-
-
 def test_a_run_without_counts_keeps_its_accuracies(path: Path, tmp_path: Path) -> None:
     cell = cells_of(path, tmp_path / "out")[0]
     write_cell(cell, ROUNDS)

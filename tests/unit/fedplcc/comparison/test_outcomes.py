@@ -118,11 +118,6 @@ def test_accuracies_under_an_attack_are_read_as_of_a_model_of_their_own(tmp_path
     assert "PGD20" not in text
 
 
-def test_a_short_run_is_seen_by_all_its_rounds() -> None:
-    found = present(outcome([a_round(1, a=0.5), a_round(2, a=1.0)], "last5"))
-    assert (found.rounds, found.accuracy["a"]) == ((1, 2), 0.75)
-
-
 def test_a_domain_that_nobody_reported_is_left_out_and_not_taken_for_zero() -> None:
     rounds = [a_round(1, a=0.5, b=0.25), a_round(2, a=0.75, b=None)]
     last, both = outcome(rounds, "last"), outcome(rounds, "last5")
@@ -202,13 +197,3 @@ def test_what_was_measured_is_summed_over_the_rounds(tmp_path: Path) -> None:
     assert total_of(result, "bytes.sent") == 2e6
     assert total_of(result, "bytes.received") == 6e6
     assert total_of(result, "nothing") is None
-
-
-def test_of_a_single_round_the_summaries_are_those_of_the_metrics(tmp_path: Path) -> None:
-    """To the last bit: the report and `simulate` must agree."""
-    path = write_comparison(tmp_path, run=RUN.replace("rounds = 3", "rounds = 1"))
-    accuracy = {"mnist": 0.1, "svhn": 0.2, "usps": 0.7}
-    result = a_result(path, tmp_path / "out", accuracy)
-    found = over_seeds([result], "last")
-    assert found["mean"].mean == sum(accuracy.values()) / 3
-    assert found["worst"].mean == 0.1

@@ -37,11 +37,6 @@ cell, device, log = pipe.recv()
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_comparison(tmp_path)
-
-
-@pytest.fixture
 def cell(path: Path, tmp_path: Path) -> Cell:
     return cells_of(path, tmp_path / "out")[0]
 

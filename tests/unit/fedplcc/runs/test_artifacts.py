@@ -7,9 +7,7 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from fedplcc.runs import artifacts, plots
 from fedplcc.runs.artifacts import (
@@ -225,55 +223,6 @@ def png_size(picture: bytes) -> tuple[int, int]:
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", picture[16:24])
     return width, height
-
-
-def test_the_picture_is_a_png_of_a_readable_size_and_the_same_each_time() -> None:
-    lines = a_record().metrics
-    picture = plots.accuracy_curves(lines, title="digits")
-    width, height = png_size(picture)
-    assert width >= 1000
-    assert height >= 600
-    assert plots.accuracy_curves(lines, title="digits") == picture
-
-
-def test_the_picture_names_its_axes_and_every_domain_with_its_last_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_options: drawn.append(figure))
-    plots.accuracy_curves([a_line(1, north=0.5, south=0.125), a_line(2, north=0.75, south=None)], title="digits")
-    (axes,) = drawn[0].axes
-    assert axes.get_title() == "digits"
-    assert axes.get_xlabel() == "Round"
-    assert axes.get_ylabel() == "Accuracy on the domain's test set (%)"
-    legend = axes.get_legend()
-    assert legend is not None
-    names = [text.get_text() for text in legend.get_texts()]
-    assert [name.split()[0] for name in names] == ["north", "south", "mean"]
-    assert names[0].endswith("75.0 %")
-    assert names[1].endswith("no report")
-    assert np.array_equal(np.asarray(axes.get_lines()[0].get_ydata()), [50.0, 75.0])
-
-
-def test_the_picture_shows_the_mean_of_local_models_or_says_that_they_are_all_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_options: drawn.append(figure))
-    for is_alone in (False, True):
-        plots.accuracy_curves([a_local_line(1, is_alone=is_alone, north=0.75, south=0.25)], title="digits")
-    beside, alone = (figure.axes[0] for figure in drawn)
-    assert len(beside.get_lines()) == len(alone.get_lines()) + 1
-    assert np.array_equal(np.asarray(beside.get_lines()[-1].get_ydata()), [50.0])
-    assert beside.get_lines()[-1].get_label() == "mean of local models  50.0 %"
-    assert alone.get_ylabel() == "Accuracy of the clients' own models (%)"
-
-
-@pytest.mark.parametrize("num_rounds", [1, 2, 50])
-def test_the_picture_counts_rounds_in_whole_numbers(num_rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_options: drawn.append(figure))
-    plots.accuracy_curves([a_line(number, north=0.5) for number in range(1, num_rounds + 1)], title="digits")
-    ticks = drawn[0].axes[0].get_xticks()
-    assert np.array_equal(ticks, np.round(ticks))
 
 
 def test_a_domain_without_a_report_leaves_a_gap_and_not_a_zero() -> None:

@@ -120,12 +120,6 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
     ]
 
 
-def test_a_terminal_shows_what_happens_now_and_keeps_the_lines() -> None:
-    text = shown(*a_round(1, 0, north=0.25), terminal=True)
-    assert "25.0%" in text
-    assert "\x1b[" in text
-
-
 def test_a_text_that_somebody_chose_gives_a_terminal_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     stopped = a_run_document(RunStatus.STOPPED).model_copy(update={"reason": "\x1b]0;x\x9b31m\u202e"})
     print(sentence_of_run(stopped))
@@ -141,12 +135,6 @@ def test_a_text_that_somebody_chose_gives_a_terminal_no_command(capsys: pytest.C
 def test_a_table_without_seconds_has_dashes() -> None:
     table = RoundTable(["north"])
     assert table.line(a_line(1, north=None)).split() == ["1", "-", "-", "-", "1.000", "8", "->", "4", "-"]
-
-
-def test_a_table_of_rounds_that_nobody_timed_has_no_column_for_it() -> None:
-    table = RoundTable.of(a_line(1, north=0.5), has_time=False)
-    assert table.heading().split()[-1] == "prototypes"
-    assert table.line(a_line(1, north=0.5)).split()[-3:] == ["8", "->", "4"]
 
 
 def test_transfers_are_a_line_each_off_a_terminal() -> None:
@@ -266,15 +254,6 @@ def test_a_bar_fits_into_its_terminal_and_leaves_nothing(width: int) -> None:
     assert any("a-client" in line and "0/30" in line for line in drawn)
     assert all(len(line) <= width for line in drawn)
     assert "\x1b[3" not in out.getvalue(), "NO_COLOR is respected"
-
-
-def test_runs_are_aligned_lines_under_a_heading() -> None:
-    runs = [a_run_summary(status) for status in (RunStatus.PENDING, RunStatus.COMPLETED)]
-    heading, *lines = run_lines(runs)
-    assert [line.split()[2] for line in lines] == ["pending", "completed"]
-    assert len({line.index("/2 ") for line in lines}) == 1
-    assert heading.index(" round ") < lines[0].index("/2 ")
-    assert run_lines([]) == ["run  method  status  round  mean  worst  score  created  tags  reason"]
 
 
 def test_a_line_of_a_run_says_what_it_came_to_and_that_it_is_put_away() -> None:

@@ -34,16 +34,16 @@ def config(method: str, rule: str, hyper: Mapping[str, Any] | None = None, **key
     return parse_run_config({**public_of(method, hyper or {}), **document, "method": dict(hyper or {})})
 
 
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_a_rule_or_says_why_not(method: str, rule: str) -> None:
-    refused = REFUSED.get(method, {}).get(rule)
-    if refused is None:
-        assert config(method, rule).aggregation.rule == rule
-        return
-    with pytest.raises(InvalidConfig, match=r"aggregation\.rule") as problem:
-        config(method, rule)
-    assert refused in str(problem.value)
+def test_every_method_has_a_rule_or_says_why_not(method: str) -> None:
+    for rule in RULES:
+        refused = REFUSED.get(method, {}).get(rule)
+        if refused is None:
+            assert config(method, rule).aggregation.rule == rule
+            continue
+        with pytest.raises(InvalidConfig, match=r"aggregation\.rule") as problem:
+            config(method, rule)
+        assert refused in str(problem.value)
 
 
 @pytest.mark.parametrize(

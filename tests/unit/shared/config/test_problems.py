@@ -32,28 +32,22 @@ def test_a_right_configuration_has_no_problems() -> None:
 
 WRONG = [
     (changed(run={"rouns": 3}), ["run.rouns"]),
-    (changed(run={"rounds": 0}), ["run.rounds"]),
     (changed(run={"method": "fedplc"}), ["run.method"]),
     (changed(run={"clients": ["ann", "a b"]}), ["run.clients.1"]),
     (changed(run={"clients": ["ann", "ann"]}), ["run.clients"]),
-    (changed(run={"clients": None}), ["run.clients"]),
     (changed(run={"min_clients": 2}), ["run.clients"]),
     (changed(run={"cohort_size": 3}), ["run.cohort_size"]),
     (changed(method={"tau": 0, "lambda3": 1}), ["method.lambda3", "method.tau"]),
-    (changed(model={"name": "resnet11"}), ["model.name"]),
     (changed(model={"name": "cnn4", "stem": "cifar3x3"}), ["model.stem"]),
     (changed(model={"name": "timm:x", "options": {"hidden": 1}}), ["model"]),
     (changed(model={"name": "timm:x", "weights": "a"}), ["model.weights_sha256"]),
     (changed(data={"classes": ["a"]}), ["data.classes"]),
     (changed(data={"classes": ["a", "b", 7]}), ["data.classes.2"]),
-    (changed(data={"std": [0.5, 0.0, 0.5]}), ["data.std.1"]),
     (changed(data={"window": [0, "a"]}), ["data.window.1", "data.window"]),
     (changed(evaluation={"joining": "pool"}), ["evaluation.joining"] * 2),
     (changed(aggregation={"rule": "clipped_mean", "clip_to": "mean"}), ["aggregation.clip_to"] * 2),
-    (changed(training={"local_steps": 1, "local_epochs": 1}), ["training.local_steps"]),
     (changed(training={"batch_size": 1, "momentum": 1}), ["training.batch_size", "training.momentum"]),
     (changed(quorum={"min_clients": 1}), ["quorum.deadline_s"]),
-    (changed(quorum={"deadline_s": 9.0}), ["quorum.min_clients"]),
     (changed(quorum={"deadline_s": 9.0, "min_clients": 3}), ["quorum.min_clients"]),
     (changed(admission={"quarantined": ["ann", "bob"]}), ["admission.quarantined"]),
     (
@@ -76,20 +70,17 @@ MISSHAPEN = [
     (changed(notes={"by": "me"}), ["notes"]),
     ({}, ["run.method", "data.classes"]),
 ]
+MISSHAPEN_DOCUMENTS = [document for document, _ in MISSHAPEN]
 
 
 @pytest.mark.parametrize(("document", "locations"), WRONG + MISSHAPEN)
 def test_each_problem_is_said_at_its_key(document: dict[str, Any], locations: list[str]) -> None:
-    assert [problem.location for problem in run_problems(document)] == locations
-    with pytest.raises(InvalidConfig):
-        parse_run_config(document)
-
-
-@pytest.mark.parametrize("document", [document for document, _ in WRONG])
-def test_what_has_problems_is_refused_in_the_same_words(document: dict[str, Any]) -> None:
+    problems = run_problems(document)
+    assert [problem.location for problem in problems] == locations
     with pytest.raises(InvalidConfig) as refusal:
         parse_run_config(document)
-    assert refusal.value.detail.split("; ")[0] in "; ".join(problem.detail for problem in run_problems(document))
+    if document not in MISSHAPEN_DOCUMENTS:
+        assert refusal.value.detail.split("; ")[0] in "; ".join(problem.detail for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -122,21 +113,13 @@ def test_a_key_of_another_section_is_named_with_its_place(key: str, places: str)
 MANY: dict[str, Callable[[int], dict[str, Any]]] = {
     "unknown sections": lambda size: {f"s{number}": {} for number in range(size)},
     "unknown keys": lambda size: changed(run={f"key_{number}": 1 for number in range(size)}),
-    "a key of another section": lambda size: changed(training={**{f"k{n}": 1 for n in range(size)}, "norm": 1}),
     "a long key": lambda size: changed(run={"k" * 10 * size: 1}),
     "a long value": lambda size: changed(run={"name": "a b" * 10 * size}),
     "a long method": lambda size: changed(run={"method": "fedplc" * 10 * size}),
     "wrong clients": lambda size: changed(run={"clients": [0] * size}),
-    "equal clients": lambda size: changed(run={"clients": ["ann"] * size}),
     "wrong classes": lambda size: changed(data={"classes": [None] * size}),
     "many classes": lambda size: changed(data={"classes": [f"class {number}" for number in range(size)]}),
-    "wrong means": lambda size: changed(data={"mean": ["x"] * size}),
-    "wrong augmentations": lambda size: changed(training={"augment": ["x"] * size}),
-    "quarantined": lambda size: changed(admission={"quarantined": [f"a{number}" for number in range(size)]}),
     "keys of the method": lambda size: changed(method={f"key_{number}": 1 for number in range(size)}),
-    "options": lambda size: changed(
-        model={"name": "a.b:c", "options": {f"o{number}": [number] for number in range(size)}}
-    ),
     "options of timm": lambda size: changed(model={"name": "timm:a", "options": {f"o{n}": n for n in range(size)}}),
 }
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from fedplcc.method_contract.client_losses import Situation, a_point, gradients, values
+from fedplcc.method_contract.client_losses import Situation, a_point, values
 from fedplcc.shared.methods.parts.part import ClientEnd
-from fedplcc.shared.methods.prototypical import fpl
 from fedplcc.shared.methods.prototypical.fedccl import (
     METHOD,
     Config,
@@ -73,49 +72,11 @@ class TestValues:
         assert found["local"] == pytest.approx(local, rel=1e-6)
         assert found["global"] == pytest.approx(averaged, rel=1e-6)
 
-    def test_one_sample_by_hand(self) -> None:
-        found = values(client_loss, Config(tau=1.0), a_point([(1, 0)], 3), of([0]))
-        pool = [math.exp(cosine) for cosine in (1, 0.6, 0)]
-        averaged = [math.exp(cosine) for cosine in (2 / math.sqrt(5), 0)]
-        assert found["local"] == pytest.approx(-math.log((pool[0] + pool[1]) / sum(pool)), rel=1e-7)
-        assert found["global"] == pytest.approx(-math.log(averaged[0] / sum(averaged)), rel=1e-7)
-
-    def test_the_local_contrast_does_not_see_averaged_signals_nor_the_global_one_pooled_ones(self) -> None:
-        point = a_point([(1, 0.2), (0.1, 1)], 3)
-        base = values(client_loss, Config(), point, of([0, 1]))
-        other_averages = a_set([*SIGNALS.vectors[:3], (-1, 5), (3, 1)], SIGNALS.class_ids, SIGNALS.group_ids)
-        other_pool = a_set([(1, 9), (-1, 0), (2, 2), *SIGNALS.vectors[3:]], SIGNALS.class_ids, SIGNALS.group_ids)
-        changed = values(client_loss, Config(), point, of([0, 1], other_averages))
-        assert (changed["local"], changed["global"] == base["global"]) == (base["local"], False)
-        changed = values(client_loss, Config(), point, of([0, 1], other_pool))
-        assert (changed["global"], changed["local"] == base["local"]) == (base["global"], False)
-
-    def test_the_local_contrast_is_fpls_over_the_pool(self) -> None:
-        features, labels, signals = a_batch(5)
-        pool = PrototypeSet.of(signals.vectors[:6], signals.class_ids[:6], np.ones(6))
-        point = a_point(features, 4)
-        theirs = values(fpl.client_loss, fpl.Config(tau=0.07, lambda2=0.0), point, of(labels, pool, 4))["cpcl"]
-        assert values(client_loss, Config(), point, of(labels, signals, 4))["local"] == pytest.approx(theirs, rel=1e-12)
-
-    def test_one_class_has_nothing_to_contrast_with(self) -> None:
-        one = a_set([(1, 0), (0, 1), (1, 1)], [0, 0, 0], [0, 1, -1])
-        found = values(client_loss, Config(), a_point([(1, 0.3)], 3), of([0], one))
-        assert (found["local"], found["global"]) == (0, 0)
-
     def test_a_missing_class_and_a_zero_feature_add_nothing_but_count_in_the_mean(self) -> None:
         alone = values(client_loss, Config(), a_point([(1, 0.5)], 3), of([1]))
         beside = values(client_loss, Config(), a_point([(1, 0.5), (1, 0), (0, 0), (1, 0.5)], 3), of([1, 2, 0, 1]))
         assert beside["local"] == pytest.approx(alone["local"] / 2)
         assert beside["global"] == pytest.approx(alone["global"] / 2)
-
-    def test_an_averaged_signal_that_is_zero_is_finite(self) -> None:
-        # Opposite clusters have no direction in common.
-        signals = a_set([(1, 0), (-1, 0), (0, 1), (0, 0), (0, 1)], [0, 0, 1, 0, 1], [0, 1, 0, -1, -1])
-        for value, slopes in gradients(
-            client_loss, Config(), a_point([(1, 0.1), (0, 1)], 3), of([0, 1], signals), torch.float32
-        ).values():
-            assert np.isfinite(value)
-            assert np.isfinite(slopes["features"]).all()
 
     def test_the_defaults_are_the_papers(self) -> None:
         config = Config()

@@ -72,13 +72,6 @@ class TestRecursions:
             seen.append(float(slots["v"][0]))
         assert all(0 < before - after <= 0.0100001 * 0.1**2 for before, after in pairwise(seen))
 
-    @pytest.mark.parametrize("server_opt", VECTORS)
-    def test_where_clients_change_nothing_the_model_stays(self, server_opt: str) -> None:
-        config = Config.model_validate({"server_opt": server_opt})
-        start = np.array([1.5, -2.0], np.float32)
-        slots = {name: np.full(2, value, np.float32) for name, value in server_slots(config).items()}
-        assert slot_fold(start, iter([start, start]), [1.0, 2.0], slots, VIEW, config).result.tolist() == [1.5, -2.0]
-
 
 class TestConfig:
     def test_the_rate_is_a_hundredth_and_one_for_sgdm_unless_it_is_set(self) -> None:

@@ -34,11 +34,6 @@ def of(labels: list[int], prototypes: PrototypeSet = TWO) -> Situation:
 
 
 class TestValues:
-    def test_it_is_the_mean_over_batch_and_dimensions(self) -> None:
-        # (2,1)-(1,0) = (1,1); (3,2)-(0,2) = (3,0): (1 + 1 + 9 + 0) / 4
-        found = values(client_loss, Config(), a_point([(2, 1), (3, 2)], 3), of([0, 2]))
-        assert found["proto"] == 11 / 4
-
     def test_it_is_torch_s_mean_squared_error_to_the_samples_own_prototypes(self) -> None:
         rng = np.random.default_rng(0)
         features, vectors = rng.normal(size=(6, 5)), rng.normal(size=(3, 5)).astype(np.float32)
@@ -62,11 +57,6 @@ class TestValues:
         assert Config().lambda1 == 1
         situation = of([0])
         assert list(values(client_loss, Config(lambda1=0), a_point([(2, 1)], 3), situation)) == ["ce"]
-
-    def test_the_pure_form_has_the_same_loss(self) -> None:
-        point, situation = a_point([(2, 1), (3, 2)], 3), of([0, 2])
-        shared, own = (values(client_loss, Config(share_model=share), point, situation) for share in (True, False))
-        assert shared == own
 
 
 class TestReport:
@@ -106,11 +96,6 @@ class TestServer:
         assert merged.class_ids.tolist() == [0, 1]
         assert merged.vectors.tolist() == [[first, 0], [0, 1]]
         assert merged.weights.tolist() == [1, 1]
-
-    @pytest.mark.parametrize("how", ["plain", "counts"])
-    def test_prototypes_are_not_shrunk_by_the_number_of_clients(self, how: Literal["plain", "counts"]) -> None:
-        same = [PrototypeSet.of([(3, 4)], [0], [count]) for count in (1, 20, 7)]
-        assert server_prototypes(same, 1, Config(proto_avg=how)).vectors.tolist() == [[3, 4]]
 
 
 class TestScores:

@@ -235,17 +235,6 @@ class TestTies:
                 assert [labels.tolist() for labels in actual] == [labels.tolist() for labels in expected]
                 assert clusters.centres_CD.tobytes() == centres.tobytes()
 
-    def test_many_rows_give_the_same_bytes_with_any_threads_and_blocks(self) -> None:
-        rng = np.random.default_rng(11)
-        rows = np.maximum(rng.normal(size=(6, 512))[rng.integers(0, 6, 1500)] + rng.normal(size=(1500, 512)), 0)
-        rows[::3] = rows[0]
-        results = []
-        for threads, block_rows in [(1, 100), (2, 1024), (2, 333)]:
-            with threadpool_limits(threads):
-                clusters = finch_star(rows, np.ones(1500), "first", block_rows=block_rows)
-            results.append((clusters.labels_N.tobytes(), clusters.centres_CD.tobytes()))
-        assert len(set(results)) == 1
-
     def test_a_few_rows_are_multiplied_in_pieces_that_change_no_label(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rng = np.random.default_rng(12)
         rows = np.abs(rng.normal(size=(4, 512))[rng.integers(0, 4, 35)] + 1e-5 * rng.normal(size=(35, 512)))

@@ -87,12 +87,6 @@ class TestGradient:
         assert value == pytest.approx(math.log(2), rel=1e-6)
         np.testing.assert_allclose(gradient, 0, atol=1e-8)
 
-    def test_a_feature_without_direction_has_no_gradient(self) -> None:
-        _, gradient = torch_contrast([(0, 0), DIAGONAL], [RIGHT, RIGHT], [UP, UP], Config(), torch.float32)
-        assert not gradient[0].any()
-        assert gradient[1].any()
-        assert np.isfinite(gradient).all()
-
 
 def trained(method: str = "moon", state: Any = None, **hyper: Any) -> tuple[str, LocalTraining]:
     config = a_config(method, method=hyper)
@@ -111,12 +105,6 @@ def previous() -> Any:
 
 
 class TestLocalTraining:
-    def test_without_its_term_it_has_the_bytes_of_fedavg(self, previous: Any) -> None:
-        fedavg, _ = trained("fedavg")
-        neutral, result = trained(state=previous, mu=0)
-        assert neutral == fedavg
-        assert (list(result.losses), result.client_state) == (["ce"], None)
-
     def test_the_first_participation_has_the_bytes_of_fedavg_and_keeps_the_trained_model(self) -> None:
         config = a_config()
         model = a_model(config)

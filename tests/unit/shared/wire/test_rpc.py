@@ -210,12 +210,6 @@ async def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
             await stub.Heartbeat(huge, timeout=20)
 
 
-async def test_a_method_that_the_server_does_not_have_is_another_version() -> None:
-    async with serving(Servicer()) as (_, channel, _):
-        with pytest.raises(errors.FailedPrecondition, match="another version"), translated():
-            await channel.unary_unary("/fedplcc.v1.RoundService/Dance", None, None)(b"", timeout=20)
-
-
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
     """What is logged meanwhile, as JSON lines; logging is afterwards as it was."""

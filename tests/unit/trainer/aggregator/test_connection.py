@@ -321,7 +321,7 @@ def test_a_transfer_that_is_not_wanted_any_more_is_ended_at_once(server: Server,
         store(client, stopped.is_set)
 
 
-@pytest.mark.parametrize("error", [errors.StoreUnavailable, errors.Overloaded, errors.NotAMember, errors.ClientIdTaken])
+@pytest.mark.parametrize("error", [errors.StoreUnavailable, errors.NotAMember])
 def test_what_passes_is_waited_for(
     server: Server, client: AggregatorConnection, error: type[errors.FedplccError]
 ) -> None:
@@ -331,9 +331,7 @@ def test_what_passes_is_waited_for(
     assert value(client, "retries", "commit") == 10
 
 
-@pytest.mark.parametrize(
-    "error", [errors.RoundClosed, errors.NotInCohort, errors.UpdateConflict, errors.MalformedUpdate, errors.Internal]
-)
+@pytest.mark.parametrize("error", [errors.RoundClosed, errors.MalformedUpdate, errors.Internal])
 def test_what_is_refused_for_good_is_not_tried_again(
     server: Server, client: AggregatorConnection, error: type[errors.FedplccError]
 ) -> None:

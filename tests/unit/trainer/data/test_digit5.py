@@ -122,7 +122,7 @@ def put(path: Path, shade: int = 0) -> None:
     Image.new("L", (8, 8), shade).save(path)
 
 
-@pytest.mark.parametrize(("domain", "folder"), [("mnistm", "mnist_m"), ("synth", "SYN"), ("mnistm", "MNIST-M")])
+@pytest.mark.parametrize(("domain", "folder"), [("synth", "SYN"), ("mnistm", "MNIST-M")])
 @pytest.mark.parametrize(("train", "test"), [("train", "test"), ("imgs_train", "imgs_valid")])
 def test_a_domain_is_read_from_class_folders(domain: str, folder: str, train: str, test: str, tmp_path: Path) -> None:
     put(tmp_path / folder / train / "3/a.png")
@@ -154,18 +154,12 @@ def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path: Path) -> 
         open_source(f"digit5:synth:{tmp_path}", 5)
 
 
-@pytest.mark.parametrize("file", ["usps_28x28.pkl", "USPS/train.pkl", "USPS/partitions/train_part0.pkl"])
+@pytest.mark.parametrize("file", ["usps_28x28.pkl", "USPS/partitions/train_part0.pkl"])
 def test_pickles_are_refused_with_a_sentence(file: str, tmp_path: Path) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(InvalidData, match=rf"{file} is a pickle, which could run anything .* use a copy in .mat files"):
         open_source(f"digit5:usps:{tmp_path}", 5)
-
-
-def test_a_pickle_of_another_domain_is_not_blamed(tmp_path: Path) -> None:
-    (tmp_path / "usps_28x28.pkl").write_bytes(b"")
-    with pytest.raises(InvalidData, match="holds nothing of the domain 'svhn'"):
-        open_source(f"digit5:svhn:{tmp_path}", 5)
 
 
 def damage(path: Path, change: Callable[..., Any]) -> None:

@@ -70,11 +70,6 @@ def test_an_unknown_class_folder_is_an_error_even_without_a_file(tmp_path: Path)
         load(tmp_path)
 
 
-def test_a_client_with_one_class_is_legal(tmp_path: Path) -> None:
-    put(tmp_path / "owl/1.png")
-    assert load(tmp_path).class_counts == (0, 0, 1)
-
-
 def test_unreadable_files_are_skipped_counted_and_named(tmp_path: Path) -> None:
     put(tmp_path / "train/cat/ok.png", 7)
     (tmp_path / "train/cat/notes.txt").write_text("hello")

@@ -78,7 +78,7 @@ def test_colours_of_8_bits_are_as_pillow_converts_them(mode: str, kind: str, tmp
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
 def test_a_cameras_orientation_is_followed(orientation: int, kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"photo.{kind}"
     exif = Image.Exif()
@@ -94,12 +94,9 @@ def test_a_cameras_orientation_is_followed(orientation: int, kind: str, tmp_path
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("values", [COLOURS, GREY, GREY.astype(np.uint16) * 257], ids=["RGB", "L", "I;16"])
-@pytest.mark.parametrize("compression", ["raw", "tiff_lzw"])
-def test_a_tiff_is_turned_by_its_own_tag(
-    orientation: int, values: np.ndarray[Any, Any], compression: str, tmp_path: Path
-) -> None:
+def test_a_tiff_is_turned_by_its_own_tag(orientation: int, values: np.ndarray[Any, Any], tmp_path: Path) -> None:
     path = tmp_path / "photo.tif"
-    Image.fromarray(values).save(path, tiffinfo={274: orientation}, compression=compression)
+    Image.fromarray(values).save(path, tiffinfo={274: orientation}, compression="tiff_lzw")
     ways = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM}
     ways |= {5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE}
     ways |= {8: Image.Transpose.ROTATE_90}

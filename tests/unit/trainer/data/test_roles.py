@@ -50,17 +50,11 @@ def test_of_consecutive_numbers_one_in_every_k_has_a_role(
     assert sum(has_role(name, role, every) for name in names) == blocks
 
 
-@pytest.mark.parametrize("every", [2, 5, 10])
-@pytest.mark.parametrize("name", ["{}0", "{}000.x2", "IMG_{}_7", "{}5", "p{}/left"])
+@pytest.mark.parametrize("every", [2, 5])
+@pytest.mark.parametrize("name", ["{}0", "IMG_{}_7", "p{}/left"])
 def test_of_other_names_about_one_in_every_k_has_a_role(name: str, every: int) -> None:
     found = sum(has_role(name.format(number), TEST, every) for number in range(4000))
     assert abs(found - 4000 / every) < 5 * (4000 / every) ** 0.5
-
-
-def test_of_names_without_numbers_about_one_in_every_k_has_a_role() -> None:
-    letters = "abcdefghijklmnopqrst"
-    names = [x + y + z for x in letters for y in letters for z in letters]
-    assert abs(sum(has_role(name, TEST, 5) for name in names) - 1600) < 200
 
 
 def test_an_ending_and_the_form_of_an_accent_do_not_change_the_name() -> None:
@@ -68,7 +62,7 @@ def test_an_ending_and_the_form_of_an_accent_do_not_change_the_name() -> None:
     assert key_of("1.2.840.7") == "1.2.840.7"
 
 
-@pytest.mark.parametrize("more", [{}, {"validation_every": 3}, {"validation_per_class": 4}, {"samples_per_class": 9}])
+@pytest.mark.parametrize("more", [{"validation_every": 3}, {"validation_per_class": 4}, {"samples_per_class": 9}])
 @pytest.mark.parametrize("names", [["{:02d}.png", "x{}.jpg"], ["scan-{}.png"], ["p{}/left.png", "p{}/right.png"]])
 def test_what_arrives_or_is_no_image_changes_no_others_role(
     tmp_path: Path, names: list[str], more: dict[str, Any]

@@ -175,8 +175,8 @@ def test_draws_follow_from_seed_round_and_client() -> None:
     assert len(others | {first}) == 4
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_every_method_trains_on_mixed_features(method: str) -> None:
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon", "fcclplus"])
+def test_methods_train_on_mixed_features(method: str) -> None:
     uses_public = METHODS[method].uses_public(METHODS[method].config())
     public: dict[str, Any] = {"public": {"data": "digits:mnist"}} if uses_public else {}
     _, result = trained(method, training={"mix_style": {"probability": 1.0}, "local_steps": 2}, **public)

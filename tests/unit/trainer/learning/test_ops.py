@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,9 +6,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from fedplcc.shared.methods import METHODS
-from fedplcc.shared.methods.prototypical import fedplcc
-from fedplcc.shared.methods.step import ClientStep, Prototypes
+from fedplcc.shared.methods.step import Prototypes
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.ops import TorchOps, to_device
 from tests.support import present
@@ -160,60 +157,7 @@ def test_where_lets_no_nan_through_from_the_other_side() -> None:
     assert gradient(x)[1] == 0.25
 
 
-def a_step(
-    features: npt.ArrayLike, labels: list[int], prototypes: PrototypeSet, num_classes: int
-) -> tuple[torch.Tensor, ClientStep]:
-    features = torch.tensor(features, dtype=torch.float64).requires_grad_()
-    step = ClientStep(
-        ops=OPS,
-        features_BD=features,
-        logits_BM=torch.zeros(len(labels), num_classes),
-        labels_B=torch.tensor(labels),
-        task_loss=torch.tensor(0.0),
-        params={},
-        start={},
-        prototypes=constants(prototypes, num_classes),
-        round=2,
-        total_rounds=3,
-    )
-    return features, step
-
-
 VECTOR = PrototypeSet.of([[1.0, 0.0], [0.6, 0.8], [0.28, 0.96]], [0, 0, 1], [0.75, 0.25, 1])
-
-
-@pytest.mark.parametrize(
-    ("label", "phi", "contra", "corr"),
-    [(0, 0.5, 0.00157616, -0.75), (0, 1.0, 0.00157616, -0.943649), (1, 0.5, 6.453549, -0.529150)],
-)
-def test_fedplcc_gives_the_reference_values_in_torch(label: int, phi: float, contra: float, corr: float) -> None:
-    _, step = a_step([[1.0, 0.0]], [label], VECTOR, 2)
-    terms = fedplcc.client_loss(_in_double(step), fedplcc.Config(phi=phi))
-    assert terms["contra"].value.item() == pytest.approx(contra, rel=1e-5)
-    assert terms["corr"].value.item() == pytest.approx(corr, rel=1e-5)
-
-
-def _in_double(step: ClientStep) -> ClientStep:
-    prototypes = present(step.prototypes)
-    vectors_GD, weights_G = prototypes.vectors_GD.double(), prototypes.weights_G.double()
-    return replace(step, prototypes=replace(prototypes, vectors_GD=vectors_GD, weights_G=weights_G))
-
-
-@pytest.mark.parametrize("cosine", [-1.0, -1e-8, 0.0, 1e-8, 1.0])
-def test_fedplcc_has_a_finite_loss_and_gradient_at_every_cosine(cosine: float) -> None:
-    rows = [[cosine, float(np.sqrt(1 - cosine**2))], [0.0, 0.0], [0.3, -0.2]]
-    for prototypes, num_classes in (
-        (PrototypeSet.of(np.eye(2), [0, 2], [1, 1]), 3),  # class 1 is missing
-        (PrototypeSet.of(np.eye(2)[:1], [0], [1]), 3),  # one class only
-    ):
-        features, step = a_step(rows, [0, 0, 1], prototypes, num_classes)
-        terms = METHODS["fedplcc"].client_loss(_in_double(step), fedplcc.Config())
-        total = sum(term.coefficient * term.value for term in terms.values() if term.value.requires_grad)
-        total.backward()
-        assert total.isfinite()
-        assert gradient(features).isfinite().all()
-        assert gradient(features)[1].tolist() == [0, 0]  # a zero feature has no direction
-        assert gradient(features)[2].tolist() == [0, 0]  # a class without prototypes
 
 
 def test_an_empty_prototype_set_is_none() -> None:

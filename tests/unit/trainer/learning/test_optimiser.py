@@ -17,7 +17,7 @@ from fedplcc.shared.methods.step import ClientStep, Term
 from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.learning.optimiser import Optimiser
 from fedplcc.trainer.models import state_arrays
-from tests.unit.trainer.builders import CPU, a_config, some_data, some_prototypes
+from tests.unit.trainer.builders import CPU, a_config, some_data
 from tests.unit.trainer.learning.test_training import Linear, bytes_of, train
 
 STEPS = 8
@@ -63,12 +63,6 @@ def test_a_lower_precision_is_near_the_full_one_and_leaves_float32(
     assert result.losses["ce"] == pytest.approx(expected.losses["ce"], rel=difference)
     for name, value in state_arrays(plain).items():
         np.testing.assert_allclose(state_arrays(model)[name], value, atol=0.02, err_msg=name)
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_a_lower_precision_gives_the_same_bytes_again(precision: str) -> None:
-    config = a_config("fedplcc", training={"precision": precision, "optimizer": "adamw", "learning_rate": 0.001})
-    assert bytes_of(config, prototypes=some_prototypes()) == bytes_of(config, prototypes=some_prototypes())
 
 
 def an_optimiser(weight: nn.Parameter, **training: Any) -> Optimiser:

@@ -77,14 +77,6 @@ def test_the_phases_are_the_loops_of_the_paper() -> None:
         np.testing.assert_allclose(state_arrays(model)[name], array, rtol=1e-4, atol=1e-6)
 
 
-def test_one_phase_of_all_is_fedavgs_training() -> None:
-    plain, config = a_config(model={"name": "resnet10"}), a_run(personal="none")
-    model, other = a_model(plain), a_model(config)
-    expected, result = trained(model, plain), trained(other, config)
-    assert digest(model) == digest(other)
-    assert (result.losses, result.client_state) == (expected.losses, None)
-
-
 def test_batch_norm_that_a_client_keeps_is_trained_with_all_else() -> None:
     plain, config = a_config(model={"name": "resnet10"}), a_run(personal="batch_norm")
     model, other = a_model(plain), a_model(config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,19 +119,6 @@ def test_up_to_1024_images_are_one_batch_and_no_batch_is_of_one_image(num_images
     assert seen == shares
 
 
-def test_the_order_of_the_data_changes_statistics_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder's images are sorted by class; a mini-batch of one class would lack the variance between classes."""
-    monkeypatch.setattr(site_statistics, "BATCH_SIZE", 128)
-    images = some_data(512)
-    levels = torch.arange(512)[:, None, None, None] // 128 * 60  # four classes, from dark to bright
-    images = replace(images, kept_N=(images.kept_N // 4 + levels).to(torch.uint8))
-    whole = (images.kept_N.double() / 255 - 0.5) / 0.5
-    model = a_normed()
-    take_site_statistics(model, images, a_config())
-    assert model.of_images.running_var is not None
-    np.testing.assert_allclose(model.of_images.running_var.numpy(), whole.var((0, 1, 2)).numpy(), rtol=0.02)
-
-
 def test_a_layer_that_is_called_twice_has_the_plain_mean_of_both_calls() -> None:
     class Twice(Normed):
         def features(self, x_B3SS: Tensor) -> Tensor:
@@ -153,23 +139,6 @@ def test_a_site_with_a_single_image_has_statistics() -> None:
     model = a_normed()
     take_site_statistics(model, some_data(1), a_config())
     assert all(tensor.isfinite().all() for tensor in model.state_dict().values())
-
-
-def test_two_passes_give_the_same_bits_whatever_was_there_before() -> None:
-    images, found = some_data(7), []
-    for seed in (1, 2):
-        model = a_normed()
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            for layer in (model.of_images, model.of_vectors):
-                assert layer.running_mean is not None
-                layer.running_mean.uniform_()
-        state = torch.random.get_rng_state()
-        take_site_statistics(model, images, a_config())
-        assert torch.equal(state, torch.random.get_rng_state()), "nothing is drawn"
-        take_site_statistics(model, images, a_config())
-        found.append(digest(model))
-    assert found[0] == found[1]
 
 
 def test_all_else_of_a_model_stays() -> None:

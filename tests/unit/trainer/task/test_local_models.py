@@ -160,7 +160,7 @@ class TestReports:
         a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
         assert list(reported(aggregator)) == ["global"]
 
-    @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {}), ("fedplcc", {}), ("fedprox", {})])
+    @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {})])
     def test_other_methods_report_on_the_global_model_alone(
         self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
     ) -> None:
@@ -173,7 +173,7 @@ class TestReports:
         assert aggregator.num_joined == joined, "what is kept is no matter of this report"
 
 
-@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("fedrep", KEPT_HEAD)])
+@pytest.mark.parametrize(("method", "hyper"), [("fedproto", OWN), ("fedrep", KEPT_HEAD)])
 class TestCommittedState:
     """A report is a function of what was committed, not of what this process happened to live through."""
 

@@ -7,12 +7,8 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from fedplcc.comparison.report.document import Drawing, markdown, page
-from fedplcc.comparison.report.heat_map import COLOURS, INK, PAPER, Panel, _colour, _text_on, heat_map, luminance
+from fedplcc.comparison.report.heat_map import INK, PAPER, Panel, heat_map
 from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.report.writing import csv_tables, write_findings
 from tests.support.records.comparisons import (
@@ -26,30 +22,6 @@ from tests.support.records.comparisons import (
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
-PAGES = {"light": (255, 255, 255), "dark": (0x0D, 0x11, 0x17)}
-TEXTS = {"#000": (0, 0, 0), "#fff": (255, 255, 255)}
-
-
-def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@given(st.floats(0, 1))
-def test_a_value_is_legible_on_its_colour(value: float) -> None:
-    colour = _colour(value)
-    assert contrast(colour, TEXTS[_text_on(colour)]) >= 4.5
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_both_ends_of_the_colours_stand_out_from_the_page(name: str) -> None:
-    assert min(contrast(colour, PAGES[name]) for colour in (COLOURS[0], COLOURS[-1])) >= 1.25
-
-
-def test_more_is_brighter() -> None:
-    lights = [luminance(_colour(step / 100)) for step in range(101)]
-    assert lights == sorted(lights)
-    assert len({*lights}) == 101
 
 
 def test_every_value_and_label_is_in_the_picture_and_nothing_else() -> None:
@@ -65,20 +37,6 @@ def test_every_value_and_label_is_in_the_picture_and_nothing_else() -> None:
     for rect in rects:
         assert float(rect.get("x", -1)) + 29 <= width
         assert float(rect.get("y", -1)) + 19 <= height
-
-
-def test_the_legend_has_room_below_a_narrow_picture() -> None:
-    root = ET.fromstring(heat_map([Panel("A", [[0.5]])], lines=["a"], columns=["b"]))
-    (end,) = (element for element in root.iter(f"{SVG}text") if element.text == "100 %")
-    assert float(end.get("x", 0)) + 40 <= float(root.get("width", 0))
-
-
-def test_many_panels_stand_in_several_rows_and_the_bytes_are_the_same_again() -> None:
-    panels = [Panel(f"method {number}", [[number / 20] * 5] * 3) for number in range(20)]
-    svg = heat_map(panels, lines=["a", "b", "c"], columns=["v", "w", "x", "y", "z"])
-    assert svg == heat_map(panels, lines=["a", "b", "c"], columns=["v", "w", "x", "y", "z"])
-    assert float(ET.fromstring(svg).get("width", 0)) < 1000
-    assert svg.count(">a</text>") >= 3, "each row of panels has the labels"
 
 
 def test_the_report_has_a_picture_by_domain_and_one_by_class(tmp_path: Path) -> None:

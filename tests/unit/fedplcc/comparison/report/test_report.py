@@ -81,11 +81,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return report(findings_of(path, cells_of(path, folder / "out")))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_comparison(tmp_path)
-
-
 def test_only_what_was_measured_differs_between_equal_cells(path: Path, tmp_path: Path) -> None:
     written = []
     for name, seconds in (("one", 2.0), ("two", 3.0)):

@@ -9,6 +9,7 @@ import pytest
 
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.outcomes import Spread
+from fedplcc.comparison.report.document import Table
 from fedplcc.comparison.report.joining_table import joining_table
 from fedplcc.comparison.report.tables import accuracy_value, gain_text
 from fedplcc.comparison.report.writing import csv_tables
@@ -21,16 +22,10 @@ from tests.support.records.comparisons import (
     fill,
     findings_of,
     lines_of,
-    write_comparison,
 )
 
 GOLDEN = ROOT / "tests" / "golden" / "comparison"
 """The computed tables of the tiny comparison, two of whose rows are trained."""
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_comparison(tmp_path)
 
 
 def test_every_evaluation_stands_in_one_line_with_its_counts(path: Path, tmp_path: Path) -> None:
@@ -107,6 +102,7 @@ def test_what_joining_is_worth_is_told_of_the_clients_that_joined(path: Path, tm
     joined = replace(findings, results=[replace(findings.cells("digits", "average")[0], rounds=rounds)])
     domains = {"mnist": "MNIST", "svhn": "SVHN", "left": "Left"}
     (table,) = joining_table(joined, "digits", ["average"], domains)
+    assert isinstance(table, Table)
     assert [[value.text for value in line.values] for line in table.lines] == [
         ["80.0", "60.0", "-", "70.0", "60.0", "1"],
         ["90.0", "70.0", "-", "80.0", "70.0", "1"],
