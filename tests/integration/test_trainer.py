@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedplcc.shared.convert.clients import client_from_proto
 from fedplcc.shared.errors import InvalidArgument, InvalidData
@@ -172,31 +171,6 @@ def test_a_training_that_runs_while_the_aggregator_dies_is_not_thrown_away(
     assert trainer.value("aggregator_connected") == 1
 
 
-def test_a_stop_in_the_middle_of_training_leaves_the_trainer_idle_and_of_use(
-    trainer: RunningTrainer, control: RunControl
-) -> None:
-    run_id = control.create(a_document(steps=100_000), "endless").run_id
-    eventually(lambda: trainer.num_samples > 0, "training begins")
-    control.steer(run_id, StopRun())
-    eventually(lambda: is_idle(control), "the trainer is idle", 5)
-    completed(control, run_id, types_pb2.RUN_STATUS_STOPPED)
-    assert trainer.value("tasks_total", kind="train", outcome="cancelled") == 1
-    assert len(completed(control, control.create(a_document(), "next").run_id)) == 2
-
-
-def test_a_round_that_is_paused_at_once_begins_anew_and_ends_in_the_same_bytes(
-    trainer: RunningTrainer, control: RunControl
-) -> None:
-    undisturbed = completed(control, control.create(a_document(steps=150), "undisturbed").run_id)
-    before = trainer.num_samples
-    run_id = control.create(a_document(steps=150), "paused").run_id
-    eventually(lambda: trainer.num_samples > before, "training begins")
-    control.steer(run_id, PauseRun(now=True))
-    eventually(lambda: is_idle(control), "the trainer is idle", 5)
-    control.steer(run_id, ResumeRun())
-    assert completed(control, run_id) == undisturbed
-
-
 def test_a_pause_that_is_taken_back_at_once_cannot_leave_the_trainer_without_work(
     trainer: RunningTrainer, control: RunControl
 ) -> None:
@@ -258,25 +232,6 @@ def test_data_that_do_not_fit_are_reported_once_and_the_trainer_is_there_for_the
         assert "--data" in problem.hint
         control.steer(run_id, StopRun())
         assert len(completed(control, control.create(a_document(), "right").run_id)) == 2
-    finally:
-        trainer.end()
-
-
-def test_a_client_that_has_more_samples_than_it_announced_says_so_before_it_commits(
-    aggregator: Federation, control: RunControl, tmp_path: Path
-) -> None:
-    rng = np.random.default_rng(0)
-    for name in ("a", "b"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for number in range(10):
-            image = Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8))
-            image.save(tmp_path / "images" / name / f"{number}.png")
-    trainer = RunningTrainer(aggregator, f"folder:{tmp_path / 'images'}")
-    try:
-        eventually(lambda: trainer.value("aggregator_connected") == 1, "it is in")
-        assert the_client(control).num_examples == 16
-        assert len(completed(control, control.create(a_document(data={"test_every": 10})).run_id)) == 2
-        assert the_client(control).num_examples == 18
     finally:
         trainer.end()
 

@@ -8,7 +8,6 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunCont
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyTrainer
-from tests.support.federation.processes import Federation, Process, eventually
+from tests.support.federation.processes import Federation, eventually
 from tests.support.identity.issued import channel_of
 
 NUMBERS = itertools.count()
@@ -147,17 +146,6 @@ def test_who_follows_a_run_cannot_ask_for_its_past_backwards(control: RunControl
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_chunk_that_does_not_follow_is_refused_and_the_upload_goes_on(ann: GrpcClient, control: RunControl) -> None:
-    task = a_train_task(ann, control)
-    update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
-    ((blob, data),) = blobs.items()
-    with pytest.raises(errors.ChunkOutOfOrder):
-        ann.upload_parts(task, blob, iter([(0, data[:100]), (150, data[150:200])]))
-    assert ann.upload_status(task, blob).offset_bytes == 100
-    ann.upload(task, blob, data)
-    ann.commit(task, update)
-
-
 def test_an_altered_blob_is_refused_and_starts_again_from_nothing(ann: GrpcClient, control: RunControl) -> None:
     task = a_train_task(ann, control)
     _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
@@ -179,17 +167,6 @@ def test_a_truncated_blob_is_refused_and_resumes_from_its_last_byte(ann: GrpcCli
         ann.commit(task, update)
     ann.upload(task, blob, data)
     assert ann.commit(task, update) == ann.commit(task, update)
-
-
-def test_a_blob_over_the_limit_and_a_chunk_over_the_limit_are_refused(ann: GrpcClient, control: RunControl) -> None:
-    task = a_train_task(ann, control)
-    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
-    ((blob, data),) = blobs.items()
-    with pytest.raises(errors.ChunkTooLarge):
-        ann.upload_parts(task, blob, iter([(0, data + bytes(5000))]))
-    huge = type(blob)(blob.role, blob.sha256, 1 << 40)
-    with pytest.raises(errors.BlobTooLarge):
-        ann.upload_status(task, huge)
 
 
 def test_a_message_over_the_limit_is_refused_by_the_transport(ann: GrpcClient, control: RunControl) -> None:
@@ -240,27 +217,6 @@ def test_a_client_cannot_fetch_a_blob_that_its_task_does_not_name(ann: GrpcClien
     ann.upload(task, blob, data)
     with pytest.raises(errors.BlobNotFound):
         ann.download(blob)
-
-
-def test_a_second_trainer_is_refused_while_the_lease_of_the_first_lives(running: Federation, ann: GrpcClient) -> None:
-    ann.join()
-    other = dial(running, NumpyClient(ann.client_id, token="another-instance-token"))
-    with pytest.raises(errors.ClientIdTaken, match="wait"):
-        other.join()
-    with pytest.raises(errors.ClientIdTaken):
-        other.heartbeat()
-
-    def joins() -> bool:
-        try:
-            other.join()
-        except errors.ClientIdTaken:
-            return False
-        return True
-
-    eventually(joins, "the lease of the first runs out", timeout_s=10)
-    with pytest.raises(errors.ClientIdTaken):
-        ann.heartbeat()
-    other.close()
 
 
 def test_the_same_instance_takes_over_its_stream_at_once(ann: GrpcClient) -> None:
@@ -330,65 +286,6 @@ def _second_aggregator(running: Federation, folder: Path) -> None:
         log = other.processes["aggregator"].log()
         assert "the port is taken" in log
         assert "Traceback" not in log
-
-
-def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
-    federation: Federation, tmp_path: Path
-) -> None:
-    running = federation
-    running.start_aggregator("--heartbeat-interval-s", "0.2")
-    control = RunControl(running.address, tls=running.operator_tls)
-    run_id = control.create(a_document("fedplcc")).run_id
-    stopped = threading.Event()
-
-    def act(client: NumpyClient) -> None:
-        while not stopped.is_set():
-            dialled = dial(running, client)
-            try:
-                dialled.join()
-                for response in dialled.tasks():
-                    if stopped.is_set():
-                        break
-                    if response.WhichOneof("step") == "end":
-                        break
-                    task = task_from_proto(response.task)
-                    if task.kind in (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE):
-                        dialled.perform(task)
-            except (errors.Unavailable, errors.NotAMember, errors.FailedPrecondition):
-                stopped.wait(0.05)
-            finally:
-                dialled.close()
-
-    actors = [threading.Thread(target=act, args=(client,), daemon=True) for client in (ANN, BOB)]
-    for actor in actors:
-        actor.start()
-    aggregator: Process = running.processes["aggregator"]
-    for reached in (1, 2):
-        eventually(partial(_has_reached, control, run_id, reached), f"round {reached} opens")
-        aggregator.kill()
-        running.start_aggregator()
-    eventually(lambda: _status_of(control, run_id) == 6, "the run completes")
-    lines = control.metrics_lines(run_id)
-    stopped.set()
-    aggregator.end()
-    for actor in actors:
-        actor.join(10)
-    control.close()
-    assert lines == undisturbed(tmp_path / "local", "fedplcc")
-
-
-def _has_reached(control: RunControl, run_id: str, number: int) -> bool:
-    try:
-        return control.get(run_id).round >= number
-    except errors.Unavailable:
-        return False
-
-
-def _status_of(control: RunControl, run_id: str) -> int:
-    try:
-        return int(control.get(run_id).status)
-    except errors.Unavailable:
-        return 0
 
 
 def test_what_a_scraper_sees_of_the_aggregator_counts_what_was_done(
