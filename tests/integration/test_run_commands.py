@@ -95,12 +95,6 @@ def test_starting_twice_with_one_request_id_starts_one_run(served: ServedGateway
     assert first["run_id"] in error
 
 
-def test_a_person_is_told_how_to_follow_the_run(served: ServedGateway, config: Path) -> None:
-    code, text, _ = called(served, "start", "--config", config)
-    assert code == 0
-    assert "fedplcc run watch shops-" in text
-
-
 def test_runs_are_listed_newest_first(served: ServedGateway, config: Path) -> None:
     assert "there are no runs" in called(served, "list")[1]
     first = answered(served, "start", "--config", config)["run_id"]
@@ -166,21 +160,6 @@ def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGatew
     assert (metrics["round"], metrics["accuracy"]) == (3, last["accuracy"])
 
 
-def test_pause_resume_and_stop_may_be_said_twice(served: ServedGateway, config: Path) -> None:
-    run_id = answered(served, "start", "--config", config)["run_id"]
-    served.federation.join()
-    for command, status in (
-        ("pause --now", "paused"),
-        ("resume", "running"),
-        ("stop --yes --reason enough", "stopped"),
-    ):
-        for _ in range(2):
-            assert answered(served, *command.split(), run_id)["status"] == status
-    code, text, _ = called(served, "stop", "--yes", run_id)
-    assert code == 0
-    assert "stopped (enough)" in text
-
-
 def test_a_script_may_say_the_same_request_again_at_any_later_time(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
     served.federation.join()
@@ -192,14 +171,6 @@ def test_a_script_may_say_the_same_request_again_at_any_later_time(served: Serve
     assert code == 1
     assert "send this one with a new id" in error
     assert answered(served, "stop", "--yes", run_id, "--request-id", "nightly-stop")["status"] == "stopped"
-
-
-def test_what_a_run_does_not_allow_is_refused_with_a_sentence(served: ServedGateway, config: Path) -> None:
-    run_id = answered(served, "start", "--config", config)["run_id"]
-    called(served, "stop", "--yes", run_id)
-    code, out, error = called(served, "resume", run_id)
-    assert (code, out) == (1, "")
-    assert "stopp" in error
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "pause", "resume", "stop", "fetch", "edit"])
