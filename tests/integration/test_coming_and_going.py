@@ -44,15 +44,6 @@ def test_a_client_is_retired_in_an_open_round_and_admitted_again(served: ServedG
     assert [event.client_id for kind in kinds for event in served.federation.events(run_id, kind)] == ["bob", "bob"]
 
 
-def test_a_key_that_was_done_retires_nobody_again(served: ServedGateway) -> None:
-    run_id = in_round_1(served)
-    path, key = f"/v1/runs/{run_id}/clients/bob", "Idempotency-Key"
-    assert served.http.delete(path, headers={key: "k1"}).json()["retired"]
-    assert served.http.put(path, headers={key: "k2"}).json()["retired"] == []
-    assert served.http.delete(path, headers={key: "k1"}).json()["retired"] == []
-    assert served.http.put(path, headers={key: "k1"}).json()["code"] == "REQUEST_ID_REUSED"
-
-
 def test_a_forgotten_client_joins_again_and_keeps_nothing_of_the_run(served: ServedGateway) -> None:
     run_id = in_round_1(served)
     assert called(served, "client", "retire", run_id, "bob", "--forget")[0] == 0

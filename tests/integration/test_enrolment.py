@@ -21,9 +21,7 @@ from fedplcc.aggregator.servicer.enrol_service import CALLS, MAX_MESSAGE_BYTES, 
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import (
     AggregatorUnavailable,
-    CertificateRevoked,
     InvitationInvalid,
-    InvitationUsed,
     PinMismatch,
     ResourceExhausted,
     TlsFailed,
@@ -65,19 +63,6 @@ def test_a_site_joins_and_knows_address_name_and_domain(port: EnrolPort) -> None
     assert credentials.identity == NORTH
     assert (credentials.domain, credentials.address) == ("hospital", "127.0.0.1:50051")
     assert credentials.enrolment == port.address
-
-
-def test_a_site_that_lost_the_answer_gets_the_same_certificate(port: EnrolPort, admissions: Admissions) -> None:
-    key, code = new_key(), port.invite()
-    assert join(code, key) == join(code, key)
-    assert len(admissions.list_certificates()) == 1
-    with pytest.raises(InvitationUsed):
-        join(code, new_key())
-
-
-def test_a_wrong_secret_is_no_invitation(port: EnrolPort) -> None:
-    with pytest.raises(InvitationInvalid):
-        join(replace(port.invite(), secret=bytes(32)), new_key())
 
 
 def test_a_proxy_that_ends_tls_learns_no_secret_and_is_named(port: EnrolPort, folder: Path) -> None:
@@ -145,17 +130,6 @@ def answer_in_plain_text(listening: socket.socket) -> None:
         connection.recv(1 << 16)
 
 
-def test_a_site_recovers_with_a_new_key(port: EnrolPort, admissions: Admissions) -> None:
-    held, key = join(port.invite(), new_key()), new_key()
-    renewed = recover(held, key)
-    assert renewed.identity == NORTH
-    assert renewed.serial != held.serial
-    assert (renewed.domain, renewed.address, renewed.enrolment) == (held.domain, held.address, held.enrolment)
-    admissions.revoke(Role.CLIENT, "north")
-    with pytest.raises(CertificateRevoked):
-        recover(renewed, new_key())
-
-
 def raw_call(port: EnrolPort, request: enrol_pb2.EnrolRequest) -> None:
     trusted = served_certificate(port.address).public_bytes(Encoding.PEM)
     options = (("grpc.ssl_target_name_override", AGGREGATOR_DNS),)
@@ -167,19 +141,6 @@ def raw_call(port: EnrolPort, request: enrol_pb2.EnrolRequest) -> None:
 def test_a_message_over_the_limit_reaches_no_handler(port: EnrolPort) -> None:
     with pytest.raises(ResourceExhausted, match="limit"):
         raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=bytes(MAX_MESSAGE_BYTES)))
-
-
-def test_an_address_that_calls_too_often_is_told_when_it_may_again(
-    admissions: Admissions, authority: MemoryAuthority
-) -> None:
-    servicer = EnrolServicer(admissions, authority.federation, rate=CallRate(CALLS, 60.0, lambda: 0.0))
-    with EnrolPort(admissions, authority, servicer) as port:
-        for _ in range(CALLS):
-            with pytest.raises(InvitationInvalid):
-                raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
-        with pytest.raises(TooManyCalls, match="try again in 6 s") as refused:
-            raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
-        assert refused.value.metadata["retry_after_s"] == "6"
 
 
 def test_sites_behind_one_address_join_one_after_the_other_without_waiting(

@@ -90,12 +90,6 @@ def test_an_open_page_whose_session_has_ended_is_one_guess(keyed: Keyed) -> None
         assert refusal(http.get("/v1/runs", headers=guess()))[0] == 429
 
 
-def test_wrong_codes_of_the_console_are_guesses(keyed: Keyed) -> None:
-    with restarted(keyed, "--guess-rate", NEVER) as http:
-        assert http.post("/v1/console/sessions", json={"code": "a guess"}).status_code == 401
-        assert http.post("/v1/console/sessions", json={"code": keyed.code()}).status_code == 429
-
-
 def test_one_key_is_limited_and_another_is_not(keyed: Keyed) -> None:
     (_, busy), (_, calm) = keyed.new_key("read"), keyed.new_key("read")
     with restarted(keyed, "--key-rate", NEVER) as http:

@@ -17,11 +17,10 @@ from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, Admissions
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.remote.joining import renew_identity
 from fedplcc.shared.errors import CertificateRevoked
-from fedplcc.shared.identity.certificates import new_key
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process import failpoints
-from fedplcc.shared.wire.enrolling.enrolment import join, recover, renew
+from fedplcc.shared.wire.enrolling.enrolment import join
 from fedplcc.shared.wire.enrolling.renewal import ENDED_S, LOOK_S, NEXT_KEY_FILE, Renewal, keep, next_key
 from tests.support.hosts.failing_disk import Killed
 from tests.support.identity.enrol_port import EnrolPort
@@ -122,13 +121,6 @@ def test_who_reaches_nobody_tries_again_soon_once_the_certificate_has_ended(site
     assert first is not None
     assert second is not None
     assert second <= ENDED_S < first <= LOOK_S
-
-
-def test_the_same_next_key_gets_the_same_certificate_by_renewal_and_recovery(site: Site) -> None:
-    key = new_key()
-    renewed = renew(site.held, key, site.members.address)
-    assert renew(site.held, key, site.members.address) == renewed
-    assert recover(site.held, key) == renewed
 
 
 @pytest.fixture
