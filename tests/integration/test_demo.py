@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -261,31 +260,6 @@ def test_a_process_that_is_killed_ends_the_demo_with_its_log(data: Path, tmp_pat
     sentence = demo.said().splitlines()[-1]
     assert sentence.startswith("fedplcc: aggregator ended with exit code -9; what it did before is in ")
     assert "aggregator_ready" in Path(sentence.rpartition(" in ")[2]).read_text()
-
-
-@pytest.mark.full
-@linux
-def test_a_client_that_cannot_read_its_data_ends_the_demo_with_its_sentence(data: Path, tmp_path: Path) -> None:
-    values = document(data, "north", "east")
-    values["clients"]["east"]["data"] = "npz:/nowhere/at-all.npz"
-    with running(write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "demo") as demo:
-        code, text = demo.end()
-    assert text == ""
-    assert code in (1, 2)
-    assert "east" in demo.said().splitlines()[-1]
-    assert "at-all.npz" in demo.said().splitlines()[-1]
-
-
-@pytest.mark.full
-@linux
-def test_a_taken_port_is_said_and_nothing_stays(data: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "tiny_federation.toml", document(data, "north"))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with running(config, tmp_path / "demo", "--gateway-port", str(port)) as demo:
-            code, text = demo.end()
-    assert (code, text) == (2, "")
-    assert f"gateway ended: cannot listen at 127.0.0.1, port {port}" in demo.said()
 
 
 @pytest.mark.full

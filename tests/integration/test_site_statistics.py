@@ -52,26 +52,6 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_evaluation_at_the_sites_changes_nothing_but_reports(data: Path, runs: Path, tmp_path: Path) -> None:
-    simulated(document(data), tmp_path)
-    lines = lines_of(runs / "site")
-    assert all(line["accuracy_local"] != line["accuracy"] for line in lines)
-    without = [{key: line[key] for key in line if key not in ("accuracy_local", "macro_f1")} for line in lines]
-    assert without == lines_of(tmp_path)
-    for name in ("model.safetensors", "prototypes.safetensors"):
-        assert (runs / "site" / name).read_bytes() == (tmp_path / name).read_bytes()
-
-
-@pytest.mark.full
-def test_prototypes_of_the_sites_change_prototypes_and_what_is_learnt_from_them(runs: Path) -> None:
-    both, site = lines_of(runs / "both"), lines_of(runs / "site")
-    assert both[0]["model_sha256"] == site[0]["model_sha256"], "no prototype took part in it"
-    assert both[0]["accuracy_local"] == site[0]["accuracy_local"]
-    assert both[0]["prototypes_sha256"] != site[0]["prototypes_sha256"]
-    assert all(line["model_sha256"] != other["model_sha256"] for line, other in zip(both[1:], site[1:], strict=True))
-
-
-@pytest.mark.full
 def test_parallel_clients_and_processes_end_in_the_same_bytes(data: Path, runs: Path, tmp_path: Path) -> None:
     values = document(data, **AT_SITE, **FROM_SITE)
     simulated(values, tmp_path / "parallel", jobs=2)

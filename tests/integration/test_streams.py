@@ -142,31 +142,6 @@ def fedmlp(data: Path) -> dict[str, Any]:
     return document(data, "fedmlp", train_on="cumulative")
 
 
-@pytest.mark.full
-def test_fedmlp_remembers_earlier_stages_in_the_same_bytes_everywhere(data: Path, tmp_path: Path) -> None:
-    simulated(fedmlp(data), tmp_path / "one")
-    lines = lines_of(tmp_path / "one")
-    assert "inter_task" not in lines[0]["loss"], "in the first stage there is nothing to remember"
-    assert all("inter_task" in line["loss"] for line in lines[1:])
-    simulated(fedmlp(data), tmp_path / "two", jobs=2)
-    assert hashed(tmp_path / "two") == hashed(tmp_path / "one")
-    values = fedmlp(data)
-    with Federation(tmp_path) as federation:
-        federation.start_aggregator()
-        trainers = [federation.start_trainer(name, values["clients"][name]["data"]) for name in tiny_federation.CLIENTS]
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        run_id = control.create(tiny_federation.run_document(values)).run_id
-        for number in (1, 2, 4):
-            await_round(control, run_id, number)
-            for trainer in trainers:
-                trainer.kill()
-                trainer.start()
-        await_round(control, run_id, 6)
-        found = lines_from(control, run_id)
-        control.close()
-    assert found == lines
-
-
 def planned(data: Path) -> dict[str, Any]:
     """Everything that may change at once: stages twice, data read anew, a client that comes and goes, means of stages."""
     values = document(data, "fedmlp", reload="stage", epoch_model="stage_mean")
@@ -221,12 +196,3 @@ def test_clients_choose_among_the_classes_that_they_have_seen(method: str, data:
                 assert own["correct"] == own["total"], "the only class that it has seen is right"
             if report["client_id"] == "right":
                 assert own["correct"][0] == 0, "it has no image of the first class, and never names it"
-
-
-@pytest.mark.full
-def test_without_its_terms_and_heads_fedmlp_is_fedavg_in_every_stage(data: Path, tmp_path: Path) -> None:
-    off = {"lambda1": 0.0, "lambda2": 0.0, "lambda3": 0.0, "own_head": False}
-    simulated({**fedmlp(data), "method": off}, tmp_path / "off")
-    simulated(document(data, "fedavg", train_on="cumulative"), tmp_path / "fedavg")
-    models = [[line["model_sha256"] for line in lines_of(tmp_path / name)] for name in ("off", "fedavg")]
-    assert models[0] == models[1]
