@@ -29,15 +29,6 @@ def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
     expect(main).to_contain_text("2 of 2 clients connected")
 
 
-@pytest.mark.full
-def test_the_page_of_clients_says_how_one_comes_in(console: Console) -> None:
-    main = console.open("#/clients").page.locator("main")
-    expect(main).to_contain_text("No client has ever joined")
-    expect(main).to_contain_text("fedplcc trainer --insecure")
-    console.served.federation.join()
-    expect(main.get_by_text("No client has ever joined")).to_be_hidden()
-
-
 def test_a_client_whose_certificate_was_revoked_is_no_client_that_might_come_back(console: Console) -> None:
     page = console.open("#/nowhere")
     client = {"client_id": "ann", "is_connected": False, "activity": "idle", "problem": None, "is_revoked": True}
@@ -141,24 +132,6 @@ def test_many_clients_have_no_column_of_machines(console: Console) -> None:
     expect(page.get_by_role("columnheader", name="Machine")).to_be_hidden()
     page.get_by_role("searchbox", name="Find").fill("site-01")
     expect(page.get_by_role("columnheader", name="Machine")).to_be_visible()
-
-
-@pytest.mark.full
-def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
-    coordinator = console.served.federation.coordinator
-    for number in range(NUM_RUNS):
-        run = coordinator.create_run(f"run {number}", a_document(run={"name": f"run-{number:02}"}))
-        coordinator.steer(run.run_id, StopRun())
-        coordinator.tick()
-    page = console.open("#/").page
-    names = page.locator("main tbody th a")
-    newest = [f"run-{number:02}" for number in range(NUM_RUNS - 1, NUM_RUNS - 21, -1)]
-    expect(names).to_have_text(newest)
-    page.get_by_role("button", name="Next page").click()
-    expect(names).to_have_text(["run-02", "run-01", "run-00"])
-    expect(page.get_by_role("button", name="Next page")).to_be_disabled()
-    page.get_by_role("button", name="First page").click()
-    expect(names).to_have_text(newest)
 
 
 @pytest.mark.full

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import ClientActivity
-from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
-from tests.support.screens.browsing import PHONE, Console, Look, in_every_look
+from tests.support.screens.browsing import PHONE, Console, in_every_look
 
 
 @pytest.fixture(scope="module")
@@ -111,52 +109,6 @@ def test_clients_are_sorted_on_a_phone_where_no_headings_are_seen(console: Conso
     expect(names.first).to_contain_text("bob")
     choice.select_option("usual order")
     expect(names.first).to_contain_text("ann")
-    assert console.barriers() == []
-
-
-@pytest.mark.full
-def test_where_headings_are_seen_no_list_of_their_choices_is(console: Console) -> None:
-    console.served.federation.join()
-    console.open("#/clients")
-    expect(console.page.get_by_role("columnheader", name="Client", exact=True)).to_be_visible()
-    expect(console.page.get_by_label("Sort by")).to_be_hidden()
-
-
-@pytest.mark.full
-def test_the_clients_of_a_run_are_sorted_by_a_heading(console: Console) -> None:
-    run_id = console.served.create_and_finish(run={"rounds": 1})
-    console.open(f"#/runs/{run_id}")
-    part = console.unfold("Clients")
-    heading = part.get_by_role("columnheader", name="Client", exact=True)
-    names = part.locator("tbody th")
-    expect(names.first).to_contain_text("ann")
-    for order, first in (("ascending", "ann"), ("descending", "bob"), ("none", "ann")):
-        heading.get_by_role("button").press("Enter")
-        expect(heading).to_have_attribute("aria-sort", order)
-        expect(names.first).to_contain_text(first)
-
-
-@pytest.mark.full
-@in_every_look
-def test_earlier_runs_are_in_the_order_that_the_gateway_gives_to_all_of_them(console: Console, look: Look) -> None:
-    coordinator = console.served.federation.coordinator
-    for number in range(23):
-        run = coordinator.create_run(f"sorted {number} {look}", a_document(run={"name": f"{look}-{22 - number:02}"}))
-        coordinator.steer(run.run_id, StopRun())
-        coordinator.tick()
-    page = console.open(f"#/?name={look}-").page
-    names = page.locator("main tbody th a")
-    expect(names.first).to_have_text(f"{look}-00")
-    page.get_by_label("Sort by").select_option("oldest first")
-    expect(names.first).to_have_text(f"{look}-22")
-    page.get_by_label("Sort by").select_option("name")
-    expect(names.first).to_have_text(f"{look}-00")
-    page.get_by_role("button", name="Next page").click()
-    expect(names).to_have_text([f"{look}-20", f"{look}-21", f"{look}-22"])
-    assert page.url.endswith("&order=name")
-    page.reload()
-    expect(page.get_by_label("Sort by")).to_have_value("name")
-    expect(names.first).to_have_text(f"{look}-00")
     assert console.barriers() == []
 
 
