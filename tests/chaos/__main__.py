@@ -30,7 +30,6 @@ PARTS: Mapping[str, str] = {
     "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
     "resources": "connections, open files, memory and disk, each taken by one member while an honest run goes on",
     "siege": "every attack at once for two minutes, by a member, one that was revoked, a key's holder and a stranger",
-    "fleet": "a hundred clients with a connection each, and a kill in the middle of a round",
     "numeric_limits": "every number of every RPC and key at the limits of its type, alone and in pairs",
 }
 """Modules of this folder, and what they do."""

@@ -25,7 +25,6 @@ from tests.support.hosts.proxies import CallProxy
 pytestmark = pytest.mark.slow
 
 HEADS = ("classifier.weight", "classifier.bias")
-INLINE = {"in commits": ("--max-inline-bytes", str(1 << 20)), "in chunks": ("--max-inline-bytes", "0")}
 
 
 class Listening(CallProxy):
@@ -74,18 +73,6 @@ def kept_heads(federation: Federation, run_id: str) -> list[Mapping[str, np.ndar
     return [state for state in states if state is not None]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "hyper", [pytest.param({}, marks=pytest.mark.full), {"upload_head": False}], ids=["uploaded", "kept"]
-)
-def test_clients_beside_each_other_give_the_bytes_of_one_after_another(tmp_path: Path, hyper: dict[str, Any]) -> None:
-    tiny_federation.write_data(tmp_path)
-    values = document(tmp_path, "fedrep", {"head_epochs": 1, **hyper})
-    simulations.simulated(values, tmp_path / "one")
-    simulations.simulated(values, tmp_path / "two", jobs=2)
-    assert simulations.hashed(tmp_path / "two") == simulations.hashed(tmp_path / "one")
-
-
 def test_a_model_of_which_clients_keep_a_part_is_not_evaluated_by_itself(tmp_path: Path) -> None:
     tiny_federation.write_data(tmp_path)
     values = document(tmp_path, "fedrep", {"head_epochs": 1, "upload_head": False})
@@ -95,13 +82,12 @@ def test_a_model_of_which_clients_keep_a_part_is_not_evaluated_by_itself(tmp_pat
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("way", [pytest.param("in commits", marks=pytest.mark.full), "in chunks"])
 @pytest.mark.parametrize("upload_head", [False, True], ids=["kept", "uploaded"])
-def test_a_head_that_a_client_keeps_is_in_none_of_its_messages(tmp_path: Path, way: str, upload_head: bool) -> None:
+def test_a_head_that_a_client_keeps_is_in_none_of_its_messages(tmp_path: Path, upload_head: bool) -> None:
     """Where heads are uploaded they are found: the same look would see one that leaves by mistake."""
     tiny_federation.write_data(tmp_path)
     with Federation(tmp_path, tls=False) as federation:
-        federation.start_aggregator(*INLINE[way])
+        federation.start_aggregator("--max-inline-bytes", "0")
         with Listening(federation.address) as wire, closing(RunControl(federation.address)) as control:
             for client in tiny_federation.CLIENTS:
                 trainer = federation.trainer(
