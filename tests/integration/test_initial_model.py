@@ -31,7 +31,6 @@ from fedplcc.shared.tensors import to_bytes
 from fedplcc.shared.types import BlobRef
 from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.statuses import translated
-from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.processes import eventually
@@ -288,26 +287,6 @@ def simulate(config: Path, out: Path) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["simulate", "--config", str(config), "--out", str(out), "--device", "cpu"])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"data": {"classes": ["thin", "wide", "plain", "none"]}}, "'cnn4' with 4 classes: tensor 'classifier"),
-        ({"model": {"name": "resnet10", "stem": "cifar3x3"}}, "'resnet10' with 3 classes: the tensors are of another"),
-    ],
-)
-def test_a_model_of_another_kind_ends_a_simulation_in_one_sentence(
-    images: Path, tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
-    config = a_round(images).config
-    made = build_model(config.model, len(config.data.classes), config.data.image_size, seed=0)
-    (tmp_path / "small.safetensors").write_bytes(to_bytes(state_arrays(made)))
-    values = tiny_federation.document(images, run={"initial_model": "file:small.safetensors"}, **change)
-    code, error = simulate(write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out")
-    assert code == ExitCode.USAGE
-    assert "client left: the run's initial_model does not fit its model" in error
-    assert said in error
 
 
 def test_a_simulation_knows_no_other_runs_and_says_what_to_write(images: Path, tmp_path: Path) -> None:

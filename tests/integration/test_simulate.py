@@ -169,18 +169,6 @@ def test_a_full_disk_ends_it_with_a_sentence_and_with_room_it_goes_on(data: Path
     assert hashed(tmp_path / "full") == hashed(tmp_path / "whole")
 
 
-def test_a_client_without_a_test_set_is_null_and_not_zero(data: Path, tmp_path: Path) -> None:
-    with np.load(data / "right.npz") as whole:
-        parts = dict(whole)
-    parts["x_test"], parts["y_test"] = parts["x_test"][:0], parts["y_test"][:0]
-    np.savez(tmp_path / "untested.npz", **parts)
-    values = tiny_federation.document(data, run={"rounds": 1})
-    values["clients"]["right"] = {"data": f"npz:{tmp_path / 'untested.npz'}"}
-    accuracy = simulated(values, tmp_path / "out")["accuracy"]
-    assert accuracy["right"] is None
-    assert accuracy["mean"] == accuracy["left"]
-
-
 def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path, tmp_path: Path) -> None:
     values = tiny_federation.document(data, training={"local_steps": 40})
     simulated(values, tmp_path / "whole")

@@ -114,31 +114,6 @@ def _until_completed(federation: Federation, client: NumpyClient, control: RunCo
     dialled.close()
 
 
-def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
-    running: Federation, control: RunControl, ann: GrpcClient
-) -> None:
-    ann.join()
-    run_id = control.create(a_document(clients=(ann.client_id,))).run_id
-    seen: list[str] = []
-
-    def watch() -> None:
-        for response in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, follow=True)):
-            seen.append(response.event.type)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    _until_completed(running, ann.client, control, run_id)
-    watcher.join(20)
-    assert not watcher.is_alive()
-    listed = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id))]
-    assert seen == listed
-    assert seen[0] == "run_created"
-    assert seen[-1] == "run_completed"
-    assert seen.count("round_committed") == 3
-    backwards = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, newest_first=True))]
-    assert backwards == listed[::-1]
-
-
 @pytest.mark.parametrize("wish", [{"newest_first": True}, {"before_sequence": 9}])
 def test_who_follows_a_run_cannot_ask_for_its_past_backwards(control: RunControl, wish: dict[str, Any]) -> None:
     with pytest.raises(grpc.RpcError) as refused:
@@ -234,15 +209,6 @@ def test_a_stream_ends_with_a_reason_when_the_lease_runs_out(ann: GrpcClient) ->
     ann.join()
     reasons = [step.end.reason for step in ann.tasks() if step.WhichOneof("step") == "end"]
     assert reasons == [round_pb2.StreamEnd.REASON_LEASE_EXPIRED]
-
-
-def test_calls_without_joining_and_unknown_runs_are_refused(ann: GrpcClient, control: RunControl) -> None:
-    with pytest.raises(errors.NotAMember):
-        ann.heartbeat()
-    with pytest.raises(errors.RunNotFound):
-        control.get("no-such-run")
-    with pytest.raises(errors.InvalidConfig, match="did you mean 'fedplcc'"):
-        control.create(a_document("fedplc"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"run": "\\ud800"}', "[" * 100_000])
