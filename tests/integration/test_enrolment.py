@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,14 +15,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.servicer.call_rate import CallRate
-from fedplcc.aggregator.servicer.enrol_service import CALLS, MAX_MESSAGE_BYTES, EnrolServicer
+from fedplcc.aggregator.servicer.enrol_service import CALLS, EnrolServicer
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import (
     AggregatorUnavailable,
     InvitationInvalid,
     PinMismatch,
-    ResourceExhausted,
-    TlsFailed,
     TooManyCalls,
 )
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
@@ -105,42 +101,12 @@ async def test_a_site_joins_and_recovers_through_an_http_proxy(port: EnrolPort) 
         assert set(asked) == {port.address}
 
 
-async def test_a_proxy_that_opens_no_tunnel_is_named(port: EnrolPort) -> None:
-    async with proxy("407 Proxy Authentication Required") as (http_proxy, _):
-        with pytest.raises(TlsFailed, match=r"opens no tunnel to .* 407"):
-            await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
-
-
-def test_a_plain_port_and_a_closed_one_are_told_apart() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
-        answering = threading.Thread(target=answer_in_plain_text, args=(listening,))
-        answering.start()
-        with pytest.raises(TlsFailed, match="does not speak TLS"):
-            served_certificate(address)
-        answering.join()
-    with pytest.raises(AggregatorUnavailable):
-        served_certificate(address)
-
-
-def answer_in_plain_text(listening: socket.socket) -> None:
-    connection, _peer = listening.accept()
-    with connection:
-        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        connection.recv(1 << 16)
-
-
 def raw_call(port: EnrolPort, request: enrol_pb2.EnrolRequest) -> None:
     trusted = served_certificate(port.address).public_bytes(Encoding.PEM)
     options = (("grpc.ssl_target_name_override", AGGREGATOR_DNS),)
     credentials = grpc.ssl_channel_credentials(trusted)
     with grpc.secure_channel(port.address, credentials, options=options) as channel, translated():
         enrol_grpc.EnrolServiceStub(channel).Enrol(request, timeout=20)
-
-
-def test_a_message_over_the_limit_reaches_no_handler(port: EnrolPort) -> None:
-    with pytest.raises(ResourceExhausted, match="limit"):
-        raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=bytes(MAX_MESSAGE_BYTES)))
 
 
 def test_sites_behind_one_address_join_one_after_the_other_without_waiting(

@@ -396,33 +396,6 @@ def test_events_arrive_as_they_happen_and_the_stream_ends_with_the_run(gateway: 
     assert [sequence for sequence, _, _ in rest[:-1]] == [event.sequence for event in history(gateway, run_id)][3:]
 
 
-def test_a_stream_outlives_a_restart_of_the_aggregator(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-    with stream(gateway, run_id) as found:
-        seen = [next(found)]
-        gateway.stop_aggregator()
-        gateway.federation.join()
-        gateway.federation.run_to_end(run_id)
-        gateway.start_aggregator()
-        seen += list(found)
-    assert [sequence for sequence, _, _ in seen[:-1]] == [event.sequence for event in history(gateway, run_id)]
-    assert seen[-1][1] == "end"
-
-
-def test_a_reader_that_leaves_frees_its_stream(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-
-    def open_streams() -> float:
-        text = gateway.http.get("/metrics").text
-        return float(next(line for line in text.splitlines() if line.startswith("fedplcc_event_streams ")).split()[1])
-
-    with stream(gateway, run_id) as found:
-        next(found)
-        assert open_streams() == 1
-    deadline = threading.Event()
-    assert any(open_streams() == 0 or deadline.wait(0.02) for _ in range(200))
-
-
 def test_no_more_streams_are_opened_than_the_gateway_holds(gateway: ServedGateway) -> None:
     run_id = gateway.create()
     streams = gateway.services.streams
@@ -432,14 +405,6 @@ def test_no_more_streams_are_opened_than_the_gateway_holds(gateway: ServedGatewa
         answer = gateway.http.get(f"/v1/runs/{run_id}/events")
     assert (answer.status_code, problem(answer).code) == (429, "OVERLOADED")
     assert answer.headers["retry-after"] == "1"
-
-
-def test_open_streams_are_told_when_the_gateway_stops_and_do_not_hold_it(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-    with stream(gateway, run_id) as found:
-        next(found)
-        gateway.stop()
-        assert list(found) == [(None, "", "the gateway stops; reconnect")]
 
 
 # Without an aggregator

@@ -105,13 +105,6 @@ def test_a_key_that_was_handed_over_is_kept_from_stdin(keyed: Keyed) -> None:
     (keyed.folder / "user" / "fedplcc" / "keys.json").unlink()
 
 
-def test_the_socket_is_the_owners_alone(keyed: Keyed) -> None:
-    state = keyed.folder / "aggregator"
-    path = Path(json.loads((state / "endpoint.json").read_text())["admin_socket"])
-    assert stat.S_ISSOCK(path.stat().st_mode)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 def test_a_code_opens_one_session_in_a_cookie_that_scripts_cannot_read(keyed: Keyed, http: httpx.Client) -> None:
     code = keyed.code()
     answer = http.post("/v1/console/sessions", json={"code": code})

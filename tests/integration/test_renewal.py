@@ -93,13 +93,6 @@ def test_one_that_has_ended_is_recovered_from_the_other_port(site: Site) -> None
     assert site.held.serial != old.serial
 
 
-def test_an_unreachable_port_of_members_is_gone_round(site: Site) -> None:
-    old, renewal = site.held, site.renewal("127.0.0.1:1")
-    site.ahead_s = HALF + 60
-    assert renewal.step() is not None
-    assert site.held.serial != old.serial, "this clock may be behind, and the certificate past its end"
-
-
 def test_who_is_revoked_stops(site: Site) -> None:
     renewal = site.renewal()
     site.admissions.revoke(Role.CLIENT, "north")

@@ -144,14 +144,6 @@ def test_a_truncated_blob_is_refused_and_resumes_from_its_last_byte(ann: GrpcCli
     assert ann.commit(task, update) == ann.commit(task, update)
 
 
-def test_a_message_over_the_limit_is_refused_by_the_transport(ann: GrpcClient, control: RunControl) -> None:
-    task = a_train_task(ann, control)
-    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
-    ((blob, _data),) = blobs.items()
-    with pytest.raises(errors.ResourceExhausted):
-        ann.upload_parts(task, blob, iter([(0, bytes(6 << 20))]))
-
-
 def test_a_trainer_whose_upload_another_stream_of_it_ends_goes_on_where_that_one_got(
     running: Federation, control: RunControl
 ) -> None:
