@@ -11,6 +11,7 @@ import pytest
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.servicer import run_service
+from fedplcc.shared import documents
 from tests.support.federation.served_gateway import ServedGateway
 
 ROUNDS = 5
@@ -32,6 +33,33 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedGat
 def get(gateway: ServedGateway, run_id: str, **query: Any) -> tuple[int, dict[str, Any]]:
     answer = gateway.http.get(f"/v1/runs/{run_id}/prototype-map", params=query)
     return answer.status_code, answer.json()
+
+
+def test_a_map_names_places_classes_clients_weights_and_the_rounds_that_there_are(
+    served: tuple[ServedGateway, str],
+) -> None:
+    gateway, run_id = served
+    status, document = get(gateway, run_id, round=4)
+    assert status == 200
+    found = documents.PrototypeMap.model_validate(document)
+    assert (found.round, found.comparison, found.aligned_from) == (4, "cosine", 5)
+    assert [(span.first, span.last) for span in found.rounds] == [(3, 5)]
+    assert [(client.client_id, client.domain) for client in found.clients] == [
+        ("ann", "ann-domain"),
+        ("bob", "bob-domain"),
+    ]
+    made = [entry for entry in found.prototypes if entry.client is None]
+    local = [entry for entry in found.prototypes if entry.client is not None]
+    assert found.prototypes == made + local
+    assert {entry.class_id for entry in made} == {0, 1, 2}
+    assert all(entry.nearest is None for entry in made)
+    for entry in local:
+        assert entry.nearest is not None
+        assert found.prototypes[entry.nearest].client is None
+        assert found.prototypes[entry.nearest].class_id == entry.class_id
+    assert sum(entry.weight for entry in local) == 2 * (5 + 3 + 4)
+    assert get(gateway, run_id)[1]["round"] == ROUNDS
+    assert gateway.http.get(f"/v1/runs/{run_id}").json()["links"]["prototype_map"] == f"/v1/runs/{run_id}/prototype-map"
 
 
 def test_what_there_is_no_map_of_is_told_in_a_sentence_with_what_to_do(served: tuple[ServedGateway, str]) -> None:

@@ -19,6 +19,7 @@ from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import EVALUATIONS, FILES, MANIFEST, METRICS, MODEL, PROTOTYPES, RELIABILITY
 from fedplcc.shared.errors import DiskFull, InvalidConfig, InvalidData
+from fedplcc.simulation import Simulation
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
@@ -167,6 +168,13 @@ def test_a_full_disk_ends_it_with_a_sentence_and_with_room_it_goes_on(data: Path
     simulated(values, tmp_path / "full")
     simulated(values, tmp_path / "whole")
     assert hashed(tmp_path / "full") == hashed(tmp_path / "whole")
+
+
+def test_a_device_that_is_not_there_is_said_before_anything_begins(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cuda:99"):
+        Simulation(
+            tiny_federation.federation(tiny_federation.document(data)), tmp_path, request_id="r", device="cuda:99"
+        )
 
 
 def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path, tmp_path: Path) -> None:
