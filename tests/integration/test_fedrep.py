@@ -25,6 +25,7 @@ from tests.support.hosts.proxies import CallProxy
 pytestmark = pytest.mark.slow
 
 HEADS = ("classifier.weight", "classifier.bias")
+INLINE = {"in commits": ("--max-inline-bytes", str(1 << 20)), "in chunks": ("--max-inline-bytes", "0")}
 
 
 class Listening(CallProxy):
@@ -82,12 +83,13 @@ def test_a_model_of_which_clients_keep_a_part_is_not_evaluated_by_itself(tmp_pat
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("way", [pytest.param("in commits", marks=pytest.mark.full), "in chunks"])
 @pytest.mark.parametrize("upload_head", [False, True], ids=["kept", "uploaded"])
-def test_a_head_that_a_client_keeps_is_in_none_of_its_messages(tmp_path: Path, upload_head: bool) -> None:
+def test_a_head_that_a_client_keeps_is_in_none_of_its_messages(tmp_path: Path, way: str, upload_head: bool) -> None:
     """Where heads are uploaded they are found: the same look would see one that leaves by mistake."""
     tiny_federation.write_data(tmp_path)
     with Federation(tmp_path, tls=False) as federation:
-        federation.start_aggregator("--max-inline-bytes", "0")
+        federation.start_aggregator(*INLINE[way])
         with Listening(federation.address) as wire, closing(RunControl(federation.address)) as control:
             for client in tiny_federation.CLIENTS:
                 trainer = federation.trainer(
