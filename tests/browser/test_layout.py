@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import ClientActivity
+from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
-from tests.support.screens.browsing import PHONE, Console, in_every_look
+from tests.support.screens.browsing import PHONE, Console, Look, in_every_look
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +111,30 @@ def test_clients_are_sorted_on_a_phone_where_no_headings_are_seen(console: Conso
     expect(names.first).to_contain_text("bob")
     choice.select_option("usual order")
     expect(names.first).to_contain_text("ann")
+    assert console.barriers() == []
+
+
+@pytest.mark.full
+@in_every_look
+def test_earlier_runs_are_in_the_order_that_the_gateway_gives_to_all_of_them(console: Console, look: Look) -> None:
+    coordinator = console.served.federation.coordinator
+    for number in range(23):
+        run = coordinator.create_run(f"sorted {number} {look}", a_document(run={"name": f"{look}-{22 - number:02}"}))
+        coordinator.steer(run.run_id, StopRun())
+        coordinator.tick()
+    page = console.open(f"#/?name={look}-").page
+    names = page.locator("main tbody th a")
+    expect(names.first).to_have_text(f"{look}-00")
+    page.get_by_label("Sort by").select_option("oldest first")
+    expect(names.first).to_have_text(f"{look}-22")
+    page.get_by_label("Sort by").select_option("name")
+    expect(names.first).to_have_text(f"{look}-00")
+    page.get_by_role("button", name="Next page").click()
+    expect(names).to_have_text([f"{look}-20", f"{look}-21", f"{look}-22"])
+    assert page.url.endswith("&order=name")
+    page.reload()
+    expect(page.get_by_label("Sort by")).to_have_value("name")
+    expect(names.first).to_have_text(f"{look}-00")
     assert console.barriers() == []
 
 

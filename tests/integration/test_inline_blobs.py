@@ -73,6 +73,27 @@ def test_a_round_of_small_models_needs_a_commit_and_a_report_of_each_client(
             assert aggregator.value("fedplcc_transfer_bytes_total", direction=direction, kind=kind) == moved > 0
 
 
+def test_a_client_that_takes_none_is_sent_no_bytes_with_its_tasks_and_uploads_its_own(
+    aggregator: Aggregator, tmp_path: Path
+) -> None:
+    document = a_document("fedplcc", clients=("ann",), run={"rounds": 1})
+    federation = aggregator.federation
+    ann = GrpcClient(federation.address, NumpyClient("ann"), tls=federation.client_tls("ann"))
+    try:
+        assert ann.join().limits.max_inline_bytes == (256 << 10 if aggregator.is_inline else 0)
+        run_id = aggregator.control.create(document).run_id
+        for response in ann.tasks():
+            assert not response.inline_blobs
+            if response.task.kind == types_pb2.TASK_KIND_WAIT:
+                if aggregator.control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED:
+                    break
+                continue
+            ann.perform(task_from_proto(response.task))
+        assert finish(aggregator, run_id) == undisturbed(tmp_path / "undisturbed", [NumpyClient("ann")], document)
+    finally:
+        ann.close()
+
+
 def test_a_stream_sends_a_blob_once_and_none_that_the_trainer_says_it_holds(aggregator: Aggregator) -> None:
     document = a_document("fedplcc", clients=("ann",), run={"rounds": 2})
     federation = aggregator.federation
