@@ -219,16 +219,6 @@ def test_a_chart_is_read_round_by_round_with_the_keyboard(page: Console) -> None
 
 
 @pytest.mark.full
-def test_a_chart_is_read_with_the_pointer(page: Console) -> None:
-    section = shown(page, "charts/accuracy.js", THREE)
-    box = present(section.get_by_role("slider").bounding_box())
-    page.page.mouse.move(box["x"] + 0.48 * box["width"], box["y"] + 40)
-    expect(section.locator(".chart-at")).to_have_text("Round 2")
-    page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] + 200)
-    expect(section.locator(".chart-at")).to_have_text("Round 3")
-
-
-@pytest.mark.full
 def test_lines_are_switched_off_and_on_and_the_numbers_are_in_a_table(page: Console) -> None:
     section = shown(page, "charts/accuracy.js", THREE)
     button = section.get_by_role("button", name=re.compile("^ann"))
@@ -273,16 +263,6 @@ def test_losses_far_apart_are_told_apart_on_a_logarithmic_scale(page: Console) -
         expect(ticks.nth(place)).to_have_text(tick)
     expect(section.get_by_text("correlation is below zero: its size is drawn.")).to_be_visible()
     expect_value(section, "correlation", "-0.25")  # the number stays what it is
-
-
-@pytest.mark.full
-def test_prototypes_are_counted_where_a_method_has_them(page: Console) -> None:
-    section = shown(page, "charts/prototype_counts.js", THREE)
-    expect(section).to_contain_text("30 sent by clients in the last round, 8 made of them.")
-    expect_value(section, "sent by clients", "30")
-    expect_value(section, "global", "8")
-    without = [{**each, "prototypes": {"local": 0, "global": 0}} for each in THREE]
-    expect(shown(page, "charts/prototype_counts.js", without).locator("section")).to_be_hidden()
 
 
 @pytest.mark.full

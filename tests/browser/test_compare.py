@@ -104,20 +104,6 @@ def test_no_more_than_five_runs_are_compared_and_a_missing_one_is_named(console:
 
 
 @pytest.mark.full
-def test_an_open_run_goes_on_beside_others(console: Console) -> None:
-    done = console.served.create_and_finish(run={"name": "done", "rounds": 2})
-    open_run = console.served.create(run={"name": "open", "rounds": 3})
-    federation = console.served.federation
-    while federation.coordinator.get_run(open_run).round_number < 2:
-        assert federation.step()
-    console.open(f"#/runs/compare?run={done}&run={open_run}")
-    domains = console.page.get_by_role("region", name="Accuracy by domain")
-    expect(domains).to_contain_text("round 1")
-    federation.run_to_end(open_run)
-    expect(domains).to_contain_text("round 3")
-
-
-@pytest.mark.full
 def test_a_line_with_missing_rounds_goes_on_over_them(console: Console) -> None:
     def rounds(*numbers: int) -> list[dict[str, Any]]:
         return [{"round": number, "accuracy": {"mean": 0.5, "worst": 0.25}} for number in numbers]

@@ -42,16 +42,6 @@ def test_a_code_opens_the_console_and_leaves_the_address(browser: Browser, keyed
         context.close()
 
 
-def test_without_a_code_the_console_says_what_opens_it(browser: Browser, keyed: Keyed) -> None:
-    context = browser.new_context()
-    try:
-        page = context.new_page()
-        page.goto(keyed.gateway_url)
-        expect(page.locator("body")).to_contain_text("fedplcc console")
-    finally:
-        context.close()
-
-
 def test_a_person_signs_in_at_the_provider_and_out_again(browser: Browser, tmp_path: Path) -> None:
     if find_spec("oidc_provider_mock") is None:
         pytest.skip("oidc-provider-mock, the provider, is not installed")

@@ -9,7 +9,7 @@ from playwright.sync_api import Route, expect
 
 from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import ClientActivity, ClientProblem, LogLevel, LogLine
-from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.numpy_client import a_document
 from tests.support.screens.browsing import Console
 
 NUM_RUNS = 23
@@ -27,15 +27,6 @@ def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
     console.served.federation.join()
     expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_hidden()
     expect(main).to_contain_text("2 of 2 clients connected")
-
-
-@pytest.mark.full
-def test_the_page_of_clients_says_how_one_comes_in(console: Console) -> None:
-    main = console.open("#/clients").page.locator("main")
-    expect(main).to_contain_text("No client has ever joined")
-    expect(main).to_contain_text("fedplcc trainer --insecure")
-    console.served.federation.join()
-    expect(main.get_by_text("No client has ever joined")).to_be_hidden()
 
 
 def test_a_client_whose_certificate_was_revoked_is_no_client_that_might_come_back(console: Console) -> None:
@@ -131,37 +122,6 @@ def test_lines_come_to_whoever_opened_the_section_before_the_clients_were_known(
 
 
 @pytest.mark.full
-def test_many_clients_have_no_column_of_machines(console: Console) -> None:
-    federation = console.served.federation
-    for number in range(13):
-        client = NumpyClient(f"site-{number:02}")
-        federation.coordinator.join(client.record, client.token)
-    page = console.open("#/clients").page
-    expect(page.locator("main tbody tr")).to_have_count(13)
-    expect(page.get_by_role("columnheader", name="Machine")).to_be_hidden()
-    page.get_by_role("searchbox", name="Find").fill("site-01")
-    expect(page.get_by_role("columnheader", name="Machine")).to_be_visible()
-
-
-@pytest.mark.full
-def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
-    coordinator = console.served.federation.coordinator
-    for number in range(NUM_RUNS):
-        run = coordinator.create_run(f"run {number}", a_document(run={"name": f"run-{number:02}"}))
-        coordinator.steer(run.run_id, StopRun())
-        coordinator.tick()
-    page = console.open("#/").page
-    names = page.locator("main tbody th a")
-    newest = [f"run-{number:02}" for number in range(NUM_RUNS - 1, NUM_RUNS - 21, -1)]
-    expect(names).to_have_text(newest)
-    page.get_by_role("button", name="Next page").click()
-    expect(names).to_have_text(["run-02", "run-01", "run-00"])
-    expect(page.get_by_role("button", name="Next page")).to_be_disabled()
-    page.get_by_role("button", name="First page").click()
-    expect(names).to_have_text(newest)
-
-
-@pytest.mark.full
 def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
     coordinator = console.served.federation.coordinator
 
@@ -207,16 +167,6 @@ def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
     page.get_by_role("button", name="Next page").click()
     expect(names).to_have_text(["later-02", "later-01", "later-00", "forgotten-01"])
     assert console.overflow_px() == 0
-
-
-@pytest.mark.full
-def test_an_address_that_names_no_kind_of_run_shows_all(console: Console) -> None:
-    coordinator = console.served.federation.coordinator
-    coordinator.steer(coordinator.create_run("only", a_document(run={"name": "only"})).run_id, StopRun())
-    coordinator.tick()
-    page = console.open("#/?show=constructor").page
-    expect(page.locator("main tbody th a")).to_have_text(["only"])
-    expect(page.get_by_role("combobox", name="Show")).to_have_value("all")
 
 
 @pytest.mark.full

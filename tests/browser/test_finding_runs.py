@@ -157,15 +157,6 @@ def test_a_run_is_put_away_brought_back_and_deleted_after_a_question(console: Co
 
 
 @pytest.mark.full
-def test_an_open_run_cannot_be_archived_or_deleted(console: Console) -> None:
-    run_id = made(console.served.federation.coordinator, "open", is_open=True)
-    page = console.open(f"#/runs/{run_id}").page
-    expect(page.get_by_role("button", name="Stop …")).to_be_visible()
-    expect(page.get_by_role("button", name="Archive …")).to_be_hidden()
-    expect(page.get_by_role("button", name="Delete …")).to_be_hidden()
-
-
-@pytest.mark.full
 def test_a_client_is_forgotten_after_a_question(console: Console) -> None:
     federation = console.served.federation
     federation.join()

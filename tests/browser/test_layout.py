@@ -115,28 +115,6 @@ def test_clients_are_sorted_on_a_phone_where_no_headings_are_seen(console: Conso
 
 
 @pytest.mark.full
-def test_where_headings_are_seen_no_list_of_their_choices_is(console: Console) -> None:
-    console.served.federation.join()
-    console.open("#/clients")
-    expect(console.page.get_by_role("columnheader", name="Client", exact=True)).to_be_visible()
-    expect(console.page.get_by_label("Sort by")).to_be_hidden()
-
-
-@pytest.mark.full
-def test_the_clients_of_a_run_are_sorted_by_a_heading(console: Console) -> None:
-    run_id = console.served.create_and_finish(run={"rounds": 1})
-    console.open(f"#/runs/{run_id}")
-    part = console.unfold("Clients")
-    heading = part.get_by_role("columnheader", name="Client", exact=True)
-    names = part.locator("tbody th")
-    expect(names.first).to_contain_text("ann")
-    for order, first in (("ascending", "ann"), ("descending", "bob"), ("none", "ann")):
-        heading.get_by_role("button").press("Enter")
-        expect(heading).to_have_attribute("aria-sort", order)
-        expect(names.first).to_contain_text(first)
-
-
-@pytest.mark.full
 @in_every_look
 def test_earlier_runs_are_in_the_order_that_the_gateway_gives_to_all_of_them(console: Console, look: Look) -> None:
     coordinator = console.served.federation.coordinator
@@ -181,17 +159,6 @@ def test_rows_of_clients_keep_their_height_when_work_begins(console: Console) ->
 
 
 @pytest.mark.full
-def test_the_form_of_a_run_uses_the_width_of_a_desk(console: Console) -> None:
-    console.open("#/start")
-    form = console.page.get_by_role("form", name="Start a run")
-    expect(form).to_be_visible()
-    inside, page = form.bounding_box(), console.page.locator("main").bounding_box()
-    assert inside is not None
-    assert page is not None
-    assert inside["width"] > 0.95 * page["width"] - 40
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("has_ended", [False, True], ids=["running", "ended"])
 def test_a_runs_page_is_a_few_screens_long_and_leads_to_what_it_folds(console: Console, has_ended: bool) -> None:
     served = console.served
@@ -210,33 +177,3 @@ def test_a_runs_page_is_a_few_screens_long_and_leads_to_what_it_folds(console: C
     parts.get_by_role("button", name="Prototype map", exact=True).click()
     expect(page.get_by_role("heading", name="Prototype map", exact=True)).to_be_focused()
     expect(page.locator("details", has=page.get_by_role("heading", name="Prototype map"))).to_have_attribute("open", "")
-
-
-@pytest.mark.full
-@on_a_phone
-def test_a_button_leads_to_each_part_of_a_long_page(console: Console) -> None:
-    run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 2})
-    console.open(f"#/runs/{run_id}")
-    parts = console.page.get_by_role("navigation", name="Parts of this page")
-    for name in ("Clients", "Classes", "Files", "Events"):
-        parts.get_by_role("button", name=name, exact=True).click()
-        heading = console.page.get_by_role("heading", name=name, exact=True)
-        expect(heading).to_be_in_viewport()
-        expect(heading).to_be_focused()
-        console.page.evaluate("window.scrollTo(0, 0)")
-    expect(console.page.locator("details", has=console.page.get_by_role("heading", name="Classes"))).to_have_attribute(
-        "open", ""
-    )
-    assert console.overflow_px() == 0
-    assert console.barriers() == []
-
-
-@pytest.mark.full
-@on_a_phone
-def test_the_fields_of_a_range_stay_side_by_side(console: Console) -> None:
-    made = [console.served.create_and_finish(run={"rounds": 4}) for _ in range(2)]
-    console.open(f"#/runs/compare?run={made[0]}&run={made[1]}")
-    fields = [console.page.get_by_label(name) for name in ("From round", "To round")]
-    expect(fields[0]).to_be_visible()
-    tops = {round(box["y"]) for field in fields if (box := field.bounding_box())}
-    assert len(tops) == 1

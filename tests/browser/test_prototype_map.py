@@ -265,21 +265,6 @@ def test_prototypes_are_read_one_by_one_with_the_keyboard_and_switched_off_by_cl
 
 
 @pytest.mark.full
-def test_a_prototype_is_read_under_the_pointer(console: Console, three_rounds: str) -> None:
-    around = [a_point(x, y, client=0, nearest=0) for x, y in ((-1, -1), (1, 1), (1, -1))]
-    drawn = a_map(a_point(0, 0), *around, round=2, rounds=[{"first": 2, "last": 2}])
-    console.page.route("**/prototype-map*", lambda route: route.fulfill(json=drawn))
-    found = the_map(console, three_rounds)
-    expect(found.locator(".map-at")).to_have_text("Round 2")
-    found.locator("canvas").hover()
-    expect(found.locator(".map-readout")).to_have_text(
-        re.compile("^Global prototype of a · .* the nearest for 3 local")
-    )
-    found.get_by_role("heading").first.hover()
-    expect(found.locator(".map-readout")).to_contain_text("Point at a prototype")
-
-
-@pytest.mark.full
 def test_somebody_looks_closer_with_keys_buttons_and_the_wheel_and_back_again(
     console: Console, three_rounds: str
 ) -> None:
@@ -396,18 +381,6 @@ def test_a_method_without_prototypes_has_no_map_and_asks_for_none(console: Conso
 
 
 @pytest.mark.full
-def test_an_aggregator_that_is_away_is_told_and_the_map_comes_when_it_is_back(
-    console: Console, three_rounds: str
-) -> None:
-    console.tolerate("503|prototype-map")
-    console.page.route("**/prototype-map*", lambda route: route.fulfill(status=503, json=AWAY), times=1)
-    found = the_map(console, three_rounds)
-    expect(found.get_by_text("No aggregator answers at the address. Trying again …")).to_be_visible()
-    expect(found.locator(".map-at")).to_have_text("Round 3")
-    expect(found.locator(".notice")).to_be_hidden()
-
-
-@pytest.mark.full
 def test_a_round_that_was_collected_a_moment_ago_leads_back_to_those_that_there_are(console: Console) -> None:
     console.tolerate("404|50[034]")  # the aggregator is away for a moment, and then has less
     run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 4})
@@ -420,15 +393,6 @@ def test_a_round_that_was_collected_a_moment_ago_leads_back_to_those_that_there_
     expect(found.get_by_role("slider", name="Round of the map")).to_have_attribute("max", "1")
     expect(found.locator(".map-at")).to_have_text("Round 4")
     keep_prototypes(console.served, 5)
-
-
-AWAY = {
-    "type": "/v1/problems/AGGREGATOR_UNAVAILABLE",
-    "title": "Aggregator unavailable",
-    "status": 503,
-    "code": "AGGREGATOR_UNAVAILABLE",
-    "detail": "no aggregator answers at the address",
-}
 
 
 @pytest.mark.full

@@ -34,11 +34,3 @@ def test_a_run_at_chance_says_so_with_the_key_that_mends_it(console: Console) ->
     assert console.barriers() == []
     assert console.overflow_px() <= 0
     console.screenshot(f"at-chance-{console.page.viewport_size and console.page.viewport_size['width']}")
-
-
-@pytest.mark.full
-def test_a_shorter_run_has_no_banner(console: Console) -> None:
-    run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 9})
-    console.open(f"#/runs/{run_id}")
-    expect(console.page.locator(".run-head .badge")).to_have_text("completed")
-    expect(console.page.locator(".run-warnings .notice")).to_have_count(0)

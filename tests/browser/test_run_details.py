@@ -93,17 +93,6 @@ def test_accuracy_per_class_and_confusion_are_tables_by_round_and_domain(console
 
 
 @pytest.mark.full
-def test_a_run_that_reports_no_confusion_says_how_one_does(console: Console) -> None:
-    run_id = console.served.create_and_finish(run={"rounds": 1})
-    console.open(f"#/runs/{run_id}")
-    part = opened(console, "Classes")
-    expect(part.get_by_text("[evaluation] confusion = true")).to_be_visible()
-    expect(part.get_by_role("region", name="Confusion of classes")).to_be_hidden()
-    report = console.served.http.get(f"/v1/runs/{run_id}/evaluations?round=1").json()["evaluations"][0]
-    assert report["counts"][0]["confusion"] is None
-
-
-@pytest.mark.full
 def test_counts_of_a_domain_are_the_sum_of_its_clients(console: Console) -> None:
     def report(client: str, domain: str, correct: list[int], **more: Any) -> dict[str, Any]:
         counts = {"set_name": "test", "model": "global", "correct": correct, "total": [4, 0], "confusion": None}
@@ -169,28 +158,6 @@ def test_curves_show_a_range_of_rounds_that_the_link_keeps(console: Console) -> 
 
 
 @pytest.mark.full
-def test_the_accuracies_under_attack_are_chosen_beside_the_others(console: Console) -> None:
-    console.open("#/nowhere")
-    plain = {"a": 0.5, "b": 0.75, "mean": 0.625, "worst": 0.5}
-    attacked = {"a": 0.25, "b": 0.125, "mean": 0.1875, "worst": 0.125}
-    rounds = [{"round": 1, "accuracy": plain, "accuracy_attacked": {"fgsm": attacked}, "accuracy_validation": plain}]
-    console.within(
-        "charts/accuracy.js",
-        """(module, rounds) => {
-          const { element, update } = module.section();
-          document.getElementById("main").replaceChildren(element);
-          update({ rounds });
-        }""",
-        rounds,
-    )
-    main = console.page.locator("main")
-    expect(main.get_by_label("Global model")).to_be_checked()
-    expect(main.get_by_label("Validation images")).to_be_visible()
-    main.get_by_label("Under fgsm").check()
-    expect(main).to_contain_text("Mean 18.8 % in round 1. Worst domain: b with 12.5 %")
-
-
-@pytest.mark.full
 @in_every_look
 def test_tags_and_notes_are_changed_in_the_page(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 1})
@@ -213,21 +180,6 @@ def test_tags_and_notes_are_changed_in_the_page(console: Console) -> None:
     document = console.served.http.get(f"/v1/runs/{run_id}").json()
     assert (document["tags"], document["notes"]) == (["paper", "seed=1"], "first\n<b>try</b>")
     assert console.barriers() == []
-
-
-@pytest.mark.full
-def test_files_are_named_by_run_and_round(console: Console) -> None:
-    run_id = console.served.create_and_finish(run={"rounds": 2})
-    console.open(f"#/runs/{run_id}")
-    files = console.page.get_by_role("region", name="Files")
-    for name, saved in {
-        "model.safetensors": f"{run_id}-round-2-model.safetensors",
-        "metrics.jsonl": f"{run_id}-metrics.jsonl",
-        "run.json": f"{run_id}-run.json",
-        "everything as one archive": f"{run_id}.zip",
-    }.items():
-        expect(files.get_by_role("link", name=name)).to_have_attribute("download", saved)
-        assert console.download(name).suggested_filename == saved
 
 
 @pytest.mark.full

@@ -136,17 +136,6 @@ def test_an_address_that_is_pasted_into_an_open_tab_signs_in_and_the_page_stays(
     expect(main).not_to_contain_text("--insecure")
 
 
-@pytest.mark.full
-def test_a_first_visit_without_a_session_is_told_how_to_open_one(context: BrowserContext, keyed: Keyed) -> None:
-    page = context.new_page()
-    page.goto(keyed.gateway_url)
-    expect(page.locator("#bars")).to_contain_text("fedplcc console --no-browser")
-    page.get_by_label("Address or code").fill(keyed.code())
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Overview").or_(page.get_by_role("heading", level=1))).to_be_visible()
-    expect(page.locator("#bars")).to_be_empty()
-
-
 @pytest.mark.parametrize("view", ["#/", "#/clients", "#/runs/digits-1"])
 def test_a_tab_that_nobody_signed_in_to_asks_once_and_not_again_and_again(
     context: BrowserContext, keyed: Keyed, view: str

@@ -292,15 +292,3 @@ def test_measures_are_said_in_words(console: Console) -> None:
     assert said == ["+17.5 points", "\u221217.5 points", "0.0 points", "0.0 points", "\u2013"]
     place = [{"round": 3, "stage": 2, "pass": 1}, {"stages": 5, "passes": 1}]
     assert console.call("stages/matrix.js", "placeSentence", *place).endswith("commit: stage 2 of 5.")
-
-
-@pytest.mark.full
-def test_clients_that_come_later_have_a_sentence(console: Console) -> None:
-    console.open("#/nowhere")
-    event: dict[str, Any] = {
-        "type": "clients_admitted",
-        "round": None,
-        "client_id": None,
-        "data": {"clients": {"cid": {}, "dan": {}}},
-    }
-    assert console.call("lib/sentences.js", "sentenceOf", event) == "Clients cid and dan joined the run"

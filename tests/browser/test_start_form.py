@@ -330,17 +330,6 @@ def test_a_start_whose_answer_was_lost_makes_one_run_after_a_reload_too(
 
 
 @pytest.mark.full
-def test_a_name_that_was_written_before_a_reload_takes_part(console: Console, form: Locator, runs: Runs) -> None:
-    row(form, "ann").check()
-    box(form, "Clients that have not joined yet, by name").fill("north")
-    console.page.reload()
-    expect(box(form, "Clients that have not joined yet, by name")).to_have_value("north")
-    expect(row(form, "ann")).to_be_checked()
-    start(form)
-    assert started(console, runs)["config"]["run"]["clients"] == ["ann", "north"]
-
-
-@pytest.mark.full
 def test_what_another_version_of_the_console_has_kept_is_not_read(console: Console, form: Locator, runs: Runs) -> None:
     box(form, "Rounds").fill("7")
     console.page.reload()

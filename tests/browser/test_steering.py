@@ -97,35 +97,6 @@ def test_a_run_pauses_behind_its_open_round_and_goes_on(console: Console, run_id
 
 
 @pytest.mark.full
-def test_a_run_pauses_at_once_and_does_its_round_again(console: Console, run_id: str) -> None:
-    button(console, "Pause …").click()
-    dialog(console).get_by_role("radio", name="Now").check()
-    confirm(console, "Pause")
-    expect(status(console, "paused")).to_be_visible()
-    assert (run_of(console, run_id)["round"], run_of(console, run_id)["phase"]) == (1, "collecting")
-
-    button(console, "Resume …").click()
-    confirm(console, "Resume")
-    expect(status(console, "running")).to_be_visible()
-    console.served.federation.run_to_end(run_id)
-    expect(status(console, "completed")).to_be_visible()
-    assert run_of(console, run_id)["round"] == 3
-
-
-@pytest.mark.full
-def test_a_pause_that_waits_can_be_taken_back(console: Console, run_id: str) -> None:
-    button(console, "Pause …").click()
-    confirm(console, "Pause")
-    button(console, "Do not pause …").click()
-    confirm(console, "Do not pause")
-    expect(console.page.get_by_text("The run pauses when the open round has committed.")).to_be_hidden()
-    expect(button(console, "Resume …")).to_be_hidden()
-    console.served.federation.run_to_end(run_id)
-    expect(status(console, "completed")).to_be_visible()
-    assert events_of(console, run_id).count("pause_withdrawn") == 1
-
-
-@pytest.mark.full
 def test_stopping_can_be_thought_over(console: Console, run_id: str) -> None:
     ways: tuple[Callable[[], None], ...] = (
         lambda: confirm(console, "Cancel"),
@@ -213,20 +184,6 @@ def test_a_client_is_left_out_with_a_reason_and_taken_back(console: Console, run
     expect(status(console, "completed")).to_be_visible()
     expect(console.page.get_by_role("button", name="Quarantine …")).to_have_count(0)
     assert events_of(console, run_id).count("client_quarantined") == 1
-
-
-@pytest.mark.full
-def test_a_quarantine_that_is_refused_says_why(console: Console, run_id: str) -> None:
-    steer(console, "Quarantine … ann").click()
-    console.served.federation.run_to_end(run_id)
-    expect(status(console, "completed")).to_be_visible()
-    confirm(console, "Quarantine")
-    console.tolerate("status of 409")
-    expect(dialog(console).get_by_role("alert")).to_have_text(
-        "This was not done. The run is completed; nobody takes part in it any more."
-    )
-    confirm(console, "Cancel")
-    expect(dialog(console)).to_have_count(0)
 
 
 def test_everything_is_done_with_the_keyboard(console: Console, run_id: str) -> None:

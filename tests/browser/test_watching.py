@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 from playwright.sync_api import Locator, expect
 
-from fedplcc.shared.types import RunStatus
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.screens.browsing import Console
 
@@ -171,29 +170,6 @@ def test_a_link_that_is_cut_again_and_again_loses_and_doubles_no_event(console: 
 
 
 @pytest.mark.full
-def test_an_aggregator_that_is_away_is_said_and_the_page_goes_on_when_it_is_back(console: Console, run_id: str) -> None:
-    console.tolerate(AWAY)
-    start(console, run_id, 1)
-    console.open(f"#/runs/{run_id}")
-    health = console.page.locator("#health")
-    expect(health).to_contain_text("Aggregator ready")
-    expect_every_event(console, run_id)
-    console.served.stop_aggregator()
-    expect(health).to_contain_text("Aggregator does not answer")
-    expect(figure(console, "Round")).to_contain_text("1 of 4")
-
-    console.open("#/clients")
-    expect(console.page.get_by_role("alert").locator("visible=true")).not_to_be_empty()
-
-    console.served.start_aggregator()
-    console.open(f"#/runs/{run_id}")
-    console.served.federation.run_to_end(run_id)
-    expect(status(console, "completed")).to_be_visible()
-    expect(health).to_contain_text("Aggregator ready")
-    expect_every_event(console, run_id)
-
-
-@pytest.mark.full
 def test_a_run_that_is_not_there_is_said(console: Console) -> None:
     console.tolerate("status of 404")
     console.open("#/runs/nobody-knows")
@@ -226,27 +202,6 @@ def seen_in_a_frame(console: Console, text: Locator) -> bool:
     """Whether a text is seen after one more frame of a page whose time stands still."""
     console.page.clock.run_for(16)
     return text.is_visible()
-
-
-@pytest.mark.full
-def test_an_address_that_leads_nowhere_is_said(console: Console) -> None:
-    console.open("#/nowhere/<script>")
-    expect(console.page.get_by_role("heading", level=1)).to_have_text("There is no such page")
-
-
-@pytest.mark.full
-def test_two_tabs_show_the_same(console: Console, run_id: str) -> None:
-    start(console, run_id, 1)
-    console.open(f"#/runs/{run_id}")
-    other = console.another(f"#/runs/{run_id}")
-    console.page.get_by_role("button", name="Stop …").click()
-    console.page.get_by_role("dialog").get_by_role("button", name="Stop the run").click()
-    coordinator = console.served.federation.coordinator
-    console.eventually(lambda: coordinator.get_run(run_id).status is not RunStatus.RUNNING, "the run stops")
-    console.served.federation.run_to_end(run_id)
-    for tab in (console, other):
-        expect(status(tab, "stopped")).to_be_visible()
-        expect_every_event(tab, run_id)
 
 
 @pytest.mark.full

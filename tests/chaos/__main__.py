@@ -27,10 +27,8 @@ PARTS: Mapping[str, str] = {
     "written_bytes": "a thousand calls of every RPC of members and every operation of REST, and what they leave on the disk",
     "patterns": "every regular expression, against repetitions of its own words",
     "fuzz": "ten thousand poisoned updates",
-    "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
-    "resources": "connections, open files, memory and disk, each taken by one member while an honest run goes on",
+    "resources": "connections, files, memory, disk and aggregations, each taken by one member while an honest run goes on",
     "siege": "every attack at once for two minutes, by a member, one that was revoked, a key's holder and a stranger",
-    "fleet": "a hundred clients with a connection each, and a kill in the middle of a round",
     "numeric_limits": "every number of every RPC and key at the limits of its type, alone and in pairs",
 }
 """Modules of this folder, and what they do."""

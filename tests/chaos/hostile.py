@@ -60,11 +60,7 @@ class Outcome:
 class CostlyClient(NumpyClient):
     """A member of a run of its own whose prototypes are almost equal, so that FINCH* must compare each pair exactly."""
 
-    rows, dim, classes = 1024, 64, 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.counts = (self.rows,) * self.classes + (0,) * (3 - self.classes)
+    rows, dim = 1024, 64
 
     def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
         """Twins of random directions that are 1e-12 apart in cosine: the edge at which FINCH* calls two of them equal."""
@@ -74,8 +70,7 @@ class CostlyClient(NumpyClient):
         away_ND *= 1e-6 / np.linalg.norm(away_ND, axis=1, keepdims=True)
         rows_ND = np.concatenate([away_ND, away_ND])
         rows_ND[:, 0] = 1
-        ids = np.repeat(np.arange(self.classes), len(rows_ND))
-        return PrototypeSet.of(np.tile(rows_ND, (self.classes, 1)), ids.tolist(), [1] * len(ids))
+        return PrototypeSet.of(rows_ND, [0] * len(rows_ND), [1] * len(rows_ND))
 
     def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[Any, bytes]]:
         """As every client, with a feature size of its own."""
@@ -139,15 +134,6 @@ class Attack:
         self._threads.append(threading.Thread(target=repeat, daemon=True))
         self._threads[-1].start()
 
-    def floods_with_refused_updates(self, task: Task) -> None:
-        """Commit updates that are refused, without a pause."""
-        update = Update(
-            client_id=self.client.client_id,
-            payload=self.client.work(task, _start_of(self.client))[0].payload,
-            num_examples=1,
-        )
-        self.again_and_again(lambda: self.grpc.commit(task, update))
-
     def stalls_uploads(self, task: Task, count: int = 16) -> None:
         """Begin uploads that never go on, each of the size of a model."""
         size_bytes = len(_start_of(self.client))
@@ -159,11 +145,6 @@ class Attack:
                 self.is_over.wait()
 
             self.again_and_again(lambda parts=parts: self.grpc.stub.UploadModel(parts(), timeout=PATIENCE_S))  # type: ignore[misc]
-
-    def polls(self, threads: int) -> None:
-        """Ask for runs and say that it lives, in so many threads."""
-        for _ in range(threads):
-            self.again_and_again(lambda: (self.control.get(self.run_id), self.grpc.heartbeat()))
 
 
 def _start_of(client: NumpyClient) -> bytes:

@@ -1,10 +1,10 @@
-"""One member exhausts a resource while an honest run goes on: connections, file descriptors, memory, disk.
+"""One member exhausts a resource while an honest run goes on: connections, file descriptors, memory, disk, aggregations.
 
     python -m tests.chaos.resources          # every resource at full size; exits 1 on a violation
 
-The limits are real: RLIMIT_NOFILE and RLIMIT_DATA of the aggregator's process, a small tmpfs as its disk where mounting is
-allowed. The honest run ends in its undisturbed bytes, and an operator pauses, resumes and stops the hostile run and
-quarantines its member while the resource is still taken.
+The hostile member has a run of its own on the same aggregator. The limits are real: RLIMIT_NOFILE and RLIMIT_DATA of the
+aggregator's process, a small tmpfs as its disk where mounting is allowed. The honest run ends in its undisturbed bytes, and
+an operator pauses, resumes and stops the hostile run and quarantines its member while the resource is still taken.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fedplcc.shared.wire.addresses import split_address
 from tests.chaos.hostile import (
     MALLORY,
     Attack,
+    CostlyClient,
     Outcome,
     expected_lines,
     honest_run,
@@ -46,6 +47,8 @@ FILES = SERVICE_FILES
 MEMORY_BYTES = 256 << 20
 """Memory that the aggregator may still ask for; stacks of threads count, used or not."""
 DISK_BYTES = 48 << 20
+ROWS, DIM = 4096, 512
+"""Prototypes of a costly aggregation."""
 UPLOAD_BYTES = 4 << 20
 
 
@@ -92,11 +95,17 @@ def take_disk(attack: Attack, size: float) -> None:
     fill_with_uploads(attack, max(2 * DISK_BYTES // UPLOAD_BYTES, round(size * UPLOADS)))
 
 
+def take_aggregations(attack: Attack, size: float) -> None:
+    """Prototypes that are almost equal: each pair must be compared exactly."""
+    attack.grpc.perform(attack.begin_run())
+
+
 ATTACKS: Mapping[str, Callable[[Attack, float], None]] = {
     "connections": take_connections,
     "files": take_files,
     "memory": take_memory,
     "disk": take_disk,
+    "aggregations": take_aggregations,
 }
 
 
@@ -115,7 +124,7 @@ def run(folder: Path, attack_name: str, *, rounds: int = ROUNDS, size: float = 1
         if attack_name == "memory":
             _limit_memory(aggregator.pid)
         mallory = federation.client_tls(MALLORY)
-        with Attack(federation.address, control, NumpyClient(MALLORY, size=20), mallory) as attack:
+        with Attack(federation.address, control, _member(attack_name, size), mallory) as attack:
             ATTACKS[attack_name](attack, size)
             seconds, found = honest_run(control, rounds)
             steered_s = steer(control, attack.run_id)
@@ -123,6 +132,15 @@ def run(folder: Path, attack_name: str, *, rounds: int = ROUNDS, size: float = 1
         with urllib.request.urlopen(f"http://127.0.0.1:{federation.metrics_port}/metrics", timeout=60) as answer:
             assert answer.status == 200, "the metrics are served again"
     return Outcome(attack_name, undisturbed_s, seconds, found == lines, steered_s)
+
+
+def _member(attack_name: str, size: float) -> NumpyClient:
+    if attack_name != "aggregations":
+        return NumpyClient(MALLORY, size=20)
+    client = CostlyClient(MALLORY)
+    client.rows, client.dim = max(1024, round(size * ROWS)), max(64, round(size * DIM))
+    client.counts = (client.rows, 0, 0)
+    return client
 
 
 def _limited(federation: Federation, folder: Path) -> Process:

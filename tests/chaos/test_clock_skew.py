@@ -84,32 +84,6 @@ def test_skewed_and_jumping_clocks_lose_nobody_and_change_no_byte(running: Feder
     assert lines == undisturbed(tmp_path / "undisturbed", same, document)
 
 
-@pytest.mark.full
-def test_an_aggregator_that_restarts_an_hour_earlier_goes_on_without_negative_times(
-    running: Federation, tmp_path: Path
-) -> None:
-    document = a_document(clients=("ann",), run={"rounds": 2})
-    aggregator = running.processes["aggregator"] = Process(
-        "aggregator", tmp_path, aggregator_arguments(running, tmp_path)
-    )
-    clock = clock_of(aggregator, tmp_path)
-    running.start_aggregator()
-    control = RunControl(running.address, tls=running.operator_tls)
-    run_id = control.create(document).run_id
-    aggregator.kill()
-    clock.write_text("-1h")
-    running.start_aggregator()
-    identity = running.identity_file(Role.CLIENT, "ann", tmp_path / "trainer-ann")
-    arguments = ("tests.support.federation.numpy_trainer", running.address, "ann", str(ROWS), str(identity))
-    trainer = running.processes["ann"] = Process("ann", tmp_path, arguments)
-    trainer.start()
-    eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", WAIT_S)
-    history = control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, page_size=1000), timeout=WAIT_S)
-    times = [response.event.time.ToNanoseconds() for response in history]
-    assert times == sorted(times)
-    control.close()
-
-
 def aggregator_arguments(running: Federation, folder: Path) -> tuple[str, ...]:
     """As the harness starts it, but before it is started."""
     ports = ("--port", str(running.port), "--metrics-port", str(running.metrics_port), "--enrol-port", "0")

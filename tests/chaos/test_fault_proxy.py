@@ -84,13 +84,6 @@ def is_ended(end: socket.socket) -> bool:
         return True
 
 
-def test_without_a_fault_everything_passes_and_is_counted(link: FaultProxy, echo: Echo) -> None:
-    data = bytes(range(256)) * 1000
-    with dialled(link) as end:
-        assert exchanged(end, data) == data
-    assert (link.up.num_bytes, link.down.num_bytes, link.num_connections) == (len(data), len(data), 1)
-
-
 def test_delay_is_one_way_and_holds_no_rate_down(link: FaultProxy) -> None:
     link.up.delay_s, link.down.delay_s = 0.2, 0.1
     data = bytes(200_000)
@@ -100,19 +93,6 @@ def test_delay_is_one_way_and_holds_no_rate_down(link: FaultProxy) -> None:
     seconds = time.monotonic() - begin
     assert seconds > 0.6, "a handshake and an exchange are two round trips"
     assert seconds < 5, "its 49 pieces are under way beside each other"
-
-
-def test_connections_share_one_rate(link: FaultProxy) -> None:
-    link.up.bytes_per_s = 100_000
-    begin = time.monotonic()
-    with dialled(link) as first, dialled(link) as second:
-        both = [threading.Thread(target=exchanged, args=(end, bytes(20_000))) for end in (first, second)]
-        for thread in both:
-            thread.start()
-        for thread in both:
-            thread.join(WAIT_S)
-    assert time.monotonic() - begin > 0.35
-    assert link.up.num_bytes == 40_000
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
@@ -163,19 +143,6 @@ def test_what_is_swallowed_is_gone_and_nobody_is_told(link: FaultProxy, echo: Ec
             end.recv(1)
         with dialled(link) as other:
             assert exchanged(other, b"new") == b"new"
-
-
-def test_a_forgotten_connection_is_dead_for_both_sides_and_others_are_not(link: FaultProxy, echo: Echo) -> None:
-    with dialled(link) as end:
-        assert exchanged(end, b"before") == b"before"
-        link.forget()
-        end.sendall(b"lost")
-        end.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            end.recv(1)
-        with dialled(link) as other:
-            assert exchanged(other, b"new") == b"new"
-    assert bytes(echo.received[0]) == b"before"
 
 
 def test_a_doubled_connection_reaches_the_target_twice_and_is_answered_once(link: FaultProxy, echo: Echo) -> None:

@@ -144,35 +144,27 @@ def hand_in(connection: TaskConnection, ann: NumpyClient, task: Task) -> Committ
     return connection.commit_update(task.run.run_id, task.round, update)
 
 
+@pytest.mark.parametrize("is_inline", [False, True], ids=["uploaded", "with its blobs"])
 def test_a_lost_acknowledgement_of_a_commit_is_given_again_and_counts_as_a_duplicate(
-    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection, ann: NumpyClient, task: Task
+    aggregator: Aggregator,
+    link: FaultProxy,
+    client: AggregatorConnection,
+    ann: NumpyClient,
+    task: Task,
+    is_inline: bool,
 ) -> None:
     assert task.run is not None
     connection = client.for_task(never)
     update, blobs = ann.work(task, None)
     ((blob, data),) = blobs.items()
-    connection.store(task.run.run_id, 0, blob, data, is_prototypes=False)
-    duplicates = aggregator.value("fedplcc_client_updates_total", outcome="duplicate")
-    with aggregator.losing_an_answer(link, "CommitUpdate"):
-        committed = connection.commit_update(task.run.run_id, 0, update)
-    assert committed == CommittedUpdate(task.run.run_id, 0, (blob.sha256,))
-    assert connection.retries >= 1
-    assert aggregator.value("fedplcc_client_updates_total", outcome="duplicate") == duplicates + 1
-    assert len(aggregator.events(task.run.run_id, "update_committed")) == 1
-
-
-def test_a_lost_acknowledgement_of_a_commit_with_its_blobs_is_given_again_and_counts_as_a_duplicate(
-    aggregator: Aggregator, link: FaultProxy, client: AggregatorConnection, ann: NumpyClient, task: Task
-) -> None:
-    assert task.run is not None
-    connection = client.for_task(never)
-    update, blobs = ann.work(task, None)
-    ((blob, data),) = blobs.items()
+    if not is_inline:
+        connection.store(task.run.run_id, 0, blob, data, is_prototypes=False)
     duplicates = aggregator.value("fedplcc_client_updates_total", outcome="duplicate")
     uploads = aggregator.handled("UploadModel")
     with aggregator.losing_an_answer(link, "CommitUpdate"):
-        committed = connection.commit_update(task.run.run_id, 0, update, [data])
+        committed = connection.commit_update(task.run.run_id, 0, update, [data] if is_inline else [])
     assert committed == CommittedUpdate(task.run.run_id, 0, (blob.sha256,))
+    assert connection.retries >= 1
     assert aggregator.value("fedplcc_client_updates_total", outcome="duplicate") == duplicates + 1
     assert len(aggregator.events(task.run.run_id, "update_committed")) == 1
     assert aggregator.handled("UploadModel") == uploads

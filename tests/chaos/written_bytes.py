@@ -14,9 +14,11 @@ import asyncio
 import hashlib
 import io
 import json
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,6 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.hosts.memory_folder import memory_folder
-from tests.support.oracles.database_bytes import database_bytes
 
 CALLS, RUNS, INSTANCE = 1000, 8, 40
 """Calls of one kind, open runs that they name in turn, and calls after which a member's trainer is another instance."""
@@ -44,6 +45,16 @@ CONSTANT_BYTES = 512 << 10
 """Most bytes that database and log grow by in an hour, whatever comes."""
 A_BYTE = 0.25
 """Most bytes that they grow by for each byte received, besides."""
+
+
+def database_bytes(folder: Path) -> int:
+    """Bytes of the database's pages in use, once its log is written back."""
+    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        pages, free, size = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+    return int((pages - free) * size)
 
 
 def text(number: int, size: int = 1000) -> str:

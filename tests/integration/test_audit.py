@@ -111,13 +111,3 @@ def test_an_audit_is_shown_verified_and_its_damage_named(stopped: tuple[Path, Pa
     change(state, "UPDATE audit SET caller = 'nobody' WHERE number = 1")
     code, text = fedplcc("state", "audit", state, "--verify")
     assert (code, "entry 1 of the audit is changed" in text) == (1, True), text
-
-
-def test_a_file_that_is_no_witness_is_refused(tmp_path: Path) -> None:
-    odd = tmp_path / "odd"
-    for data in (b"hello\n", b"\xff", b"1 " * 50_000):
-        odd.write_bytes(data)
-        code, text = fedplcc("state", "audit", tmp_path, "--witness", odd)
-        assert (code, "is no copy of a trainer's audit-heads" in text) == (2, True), text
-    code, text = fedplcc("state", "audit", tmp_path, "--witness", tmp_path / "none")
-    assert (code, "cannot read" in text) == (2, True), text

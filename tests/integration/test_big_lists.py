@@ -3,16 +3,13 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from fedplcc.shared import documents
-from fedplcc.shared.convert.rounds import round_from_proto
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from fedplcc.shared.types import Evaluation, EvaluationCounts, Round, RoundPhase, RunStatus
-from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES
 from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, RunControl
 from tests.support.federation.served_gateway import ServedGateway
@@ -91,40 +88,7 @@ def control(big: ServedGateway) -> Iterator[RunControl]:
     control.close()
 
 
-def tokened_pages(call: Callable[..., Any], request: Any) -> Iterator[Any]:
-    """The answers of a listing by token, each checked to fit."""
-    while True:
-        answer = call(request, timeout=DEADLINE_S)
-        assert answer.ByteSize() < MAX_MESSAGE_BYTES / 2
-        yield answer
-        if not answer.next_page_token:
-            return
-        request.page_token = answer.next_page_token
-
-
 # Rounds
-
-
-def test_rounds_larger_than_a_message_come_in_pages_that_say_whether_there_are_more(control: RunControl) -> None:
-    found, sizes, after = [], [], -1
-    while True:
-        answer = control.stub.ListRounds(pb2.ListRoundsRequest(run_id="big", after_round=after), timeout=DEADLINE_S)
-        sizes.append(answer.ByteSize())
-        found += answer.rounds
-        if not answer.has_more:
-            break
-        after = answer.rounds[-1].round
-    assert sum(sizes) > 2 * MAX_MESSAGE_BYTES
-    assert max(sizes) < MAX_MESSAGE_BYTES / 2
-    assert [round_from_proto(entry).number for entry in found] == list(range(NUM_ROUNDS + 1))
-
-
-def test_a_page_that_is_full_says_whether_it_was_the_last(control: RunControl) -> None:
-    for after, has_more in ((NUM_ROUNDS - 3, True), (NUM_ROUNDS - 2, False), (NUM_ROUNDS, False)):
-        request = pb2.ListRoundsRequest(run_id="big", after_round=after, page_size=2)
-        answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
-        assert len(answer.rounds) == min(2, NUM_ROUNDS - after)
-        assert answer.has_more is has_more
 
 
 def test_an_entry_larger_than_the_bound_comes_alone(control: RunControl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,25 +116,6 @@ def test_a_page_of_rounds_holds_as_many_as_were_asked_for_however_large_they_are
 # Reports
 
 
-def test_reports_larger_than_a_message_come_in_pages_across_rounds(control: RunControl) -> None:
-    pages = list(tokened_pages(control.stub.ListEvaluations, pb2.ListEvaluationsRequest(run_id="big", round=-1)))
-    assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
-    listed = [(entry.round, entry.client_id) for page in pages for entry in page.evaluations]
-    assert listed == [(1, "client-0000"), (1, "client-0001"), *((BUSY_ROUND, name) for name in COHORT)]
-
-
-def test_pages_of_reports_may_end_with_a_round(control: RunControl) -> None:
-    request = pb2.ListEvaluationsRequest(run_id="big", round=-1, page_size=2)
-    first = control.stub.ListEvaluations(request, timeout=DEADLINE_S)
-    assert [(entry.round, entry.client_id) for entry in first.evaluations] == [(1, "client-0000"), (1, "client-0001")]
-    request.page_token = first.next_page_token
-    second = control.stub.ListEvaluations(request, timeout=DEADLINE_S)
-    assert [(entry.round, entry.client_id) for entry in second.evaluations] == [
-        (BUSY_ROUND, "client-0000"),
-        (BUSY_ROUND, "client-0001"),
-    ]
-
-
 @pytest.mark.parametrize("token", ["nonsense", "1", "1:", ":ann", "-1:ann", "٣:ann", "99999999999:ann"])
 def test_a_token_that_no_page_of_reports_gave_is_refused(control: RunControl, token: str) -> None:
     request = pb2.ListEvaluationsRequest(run_id="big", page_token=token)
@@ -188,21 +133,6 @@ def test_evaluations_of_a_round_of_many_clients_are_complete(big: ServedGateway)
 # Clients
 
 
-def test_clients_larger_than_a_message_come_in_pages(control: RunControl) -> None:
-    pages = list(tokened_pages(control.stub.ListClients, pb2.ListClientsRequest()))
-    assert len(pages) > 2
-    assert [client.client_id for page in pages for client in page.clients] == list(CLIENTS)
-
-
-def test_clients_can_be_asked_for_by_number(control: RunControl) -> None:
-    request = pb2.ListClientsRequest(page_size=3, page_token="client-1995")
-    pages = list(tokened_pages(control.stub.ListClients, request))
-    assert [[client.client_id for client in page.clients] for page in pages] == [
-        ["client-1996", "client-1997", "client-1998"],
-        ["client-1999"],
-    ]
-
-
 def test_every_one_of_two_thousand_clients_is_listed(big: ServedGateway) -> None:
     seen, asked = [], {"page_size": "900"}
     while True:
@@ -216,12 +146,6 @@ def test_every_one_of_two_thousand_clients_is_listed(big: ServedGateway) -> None
 
 
 # Runs
-
-
-def test_runs_larger_than_a_message_come_in_pages(control: RunControl) -> None:
-    pages = list(tokened_pages(control.stub.ListRuns, pb2.ListRunsRequest()))
-    assert sum(page.ByteSize() for page in pages) > MAX_MESSAGE_BYTES
-    assert [run.run_id for page in pages for run in page.runs] == ["big", *(f"run-{n:02}" for n in range(1, NUM_RUNS))]
 
 
 def test_a_page_of_runs_holds_as_many_as_were_asked_for_however_large_they_are(big: ServedGateway) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fedplcc.shared import documents
 from fedplcc.shared.types import RunStatus, TaskKind
 from tests.support import commands
@@ -44,15 +42,6 @@ def test_a_client_is_retired_in_an_open_round_and_admitted_again(served: ServedG
     assert [event.client_id for kind in kinds for event in served.federation.events(run_id, kind)] == ["bob", "bob"]
 
 
-def test_a_key_that_was_done_retires_nobody_again(served: ServedGateway) -> None:
-    run_id = in_round_1(served)
-    path, key = f"/v1/runs/{run_id}/clients/bob", "Idempotency-Key"
-    assert served.http.delete(path, headers={key: "k1"}).json()["retired"]
-    assert served.http.put(path, headers={key: "k2"}).json()["retired"] == []
-    assert served.http.delete(path, headers={key: "k1"}).json()["retired"] == []
-    assert served.http.put(path, headers={key: "k1"}).json()["code"] == "REQUEST_ID_REUSED"
-
-
 def test_a_forgotten_client_joins_again_and_keeps_nothing_of_the_run(served: ServedGateway) -> None:
     run_id = in_round_1(served)
     assert called(served, "client", "retire", run_id, "bob", "--forget")[0] == 0
@@ -62,25 +51,6 @@ def test_a_forgotten_client_joins_again_and_keeps_nothing_of_the_run(served: Ser
     membership = coordinator.join(shown, bob.token)
     assert run_id not in membership.open_runs
     assert [(each.run_id, each.round) for each in membership.forgotten_runs] == [(run_id, 1)]
-
-
-@pytest.mark.parametrize("action", ["admit", "retire"])
-def test_slips_and_ended_runs_are_refused_with_a_sentence(served: ServedGateway, action: str) -> None:
-    run_id = served.create()
-    code, _, error = called(served, "client", action, run_id, "bobby")
-    assert (code, error) == (
-        1,
-        f"fedplcc: run {run_id} has no client 'bobby', and none of that id ever joined\n",
-    )
-    assert served.http.put(f"/v1/runs/{run_id}/clients/{'x' * 65}").status_code == 400
-    assert called(served, "client", action, "nothing-1", "bob")[0] == 1
-
-
-def test_a_run_that_has_ended_takes_neither(served: ServedGateway) -> None:
-    run_id = served.create_and_finish()
-    for action, why in (("admit", "nobody takes part in it"), ("retire", "no client comes or goes")):
-        code, _, error = called(served, "client", action, run_id, "bob")
-        assert (code, error) == (1, f"fedplcc: the run is completed; {why} any more\n")
 
 
 def test_the_last_client_stays(served: ServedGateway) -> None:

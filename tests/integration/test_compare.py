@@ -22,7 +22,6 @@ from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.file import read_comparison
 from fedplcc.comparison.plan import Cell, plan
-from fedplcc.comparison.reading import read_findings
 from fedplcc.comparison.report.tables import MEASURED
 from fedplcc.comparison.training import CellsShown, train
 from fedplcc.runs.artifacts import EVALUATIONS, FILES
@@ -215,21 +214,3 @@ def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(
     ]
     assert hashed(tmp_path / "stripes/average/seed-0") == hashed(whole / "stripes/average/seed-0")
     assert not cell_workers()
-
-
-@pytest.mark.full
-def test_a_cell_whose_second_worker_is_killed_too_fails_and_goes_on_with_the_next_command(
-    folder: Path, tmp_path: Path
-) -> None:
-    path = folder / "compare.toml"
-    cells = plan(read_comparison(path), path, tmp_path, seeds=[0])[:2]
-    killer = Killer(times=2)
-    failures = train(cells, killer, jobs=1, device="cpu", should_stop=lambda: False)
-    assert failures == {
-        "stripes/average/seed-0": "its worker process was killed (SIGKILL), and another one ended before it; where memory "
-        "is short, give fewer --jobs: the same command goes on from what was committed"
-    }
-    assert killer.ended["stripes/prototypes/seed-0"] is None
-    findings = read_findings(read_comparison(path), path, cells, failures)
-    assert [result.cell.name for result in findings.results] == ["stripes/prototypes/seed-0"]
-    assert [each.reason for each in findings.missing] == [*failures.values()]

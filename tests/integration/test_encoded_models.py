@@ -29,6 +29,7 @@ from tests.integration.test_methods_everywhere import (
 )
 from tests.integration.test_round_bytes import check, received
 from tests.support.federation import tiny_federation
+from tests.support.federation.deployed import deployed
 from tests.support.federation.grpc_client import ENDED, RUN_S, RunControl
 from tests.support.federation.processes import Federation, eventually
 
@@ -36,15 +37,8 @@ pytestmark = pytest.mark.slow
 
 PRECISIONS = ("bfloat16", "int8")
 SHARES = {"bfloat16": 0.5, "int8": 0.25}
-TRIED = [
-    ("fedplcc", "int8"),
-    ("fedrep", "bfloat16"),
-    *(
-        pytest.param(*pair, marks=pytest.mark.full)
-        for pair in (("fedplcc", "bfloat16"), ("fedrep", "int8"), ("fedopt", "bfloat16"), ("fedopt", "int8"))
-    ),
-]
-"""Prototypes beside the model, tensors that clients keep, slots of the server."""
+TRIED = [("fedplcc", "int8"), ("fedrep", "bfloat16")]
+"""Prototypes beside the model, and tensors that clients keep."""
 
 
 def encoded(data: Path, method: str, precision: str, **sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,13 +47,8 @@ def encoded(data: Path, method: str, precision: str, **sections: Mapping[str, An
 
 @pytest.fixture(scope="module")
 def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunControl]:
-    with Federation(tmp_path_factory.mktemp("processes")) as federation:
-        federation.start_aggregator()
-        for client in tiny_federation.CLIENTS:
-            federation.start_trainer(client, f"npz:{data / client}.npz")
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        yield control
-        control.close()
+    with deployed(tmp_path_factory.mktemp("processes"), tiny_federation.document(data)["clients"]) as running:
+        yield running.control
 
 
 @pytest.mark.parametrize(("method", "precision"), TRIED)

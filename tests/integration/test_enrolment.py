@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,16 +15,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.servicer.call_rate import CallRate
-from fedplcc.aggregator.servicer.enrol_service import CALLS, MAX_MESSAGE_BYTES, EnrolServicer
+from fedplcc.aggregator.servicer.enrol_service import CALLS, EnrolServicer
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import (
     AggregatorUnavailable,
-    CertificateRevoked,
     InvitationInvalid,
-    InvitationUsed,
     PinMismatch,
-    ResourceExhausted,
-    TlsFailed,
     TooManyCalls,
 )
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
@@ -65,19 +59,6 @@ def test_a_site_joins_and_knows_address_name_and_domain(port: EnrolPort) -> None
     assert credentials.identity == NORTH
     assert (credentials.domain, credentials.address) == ("hospital", "127.0.0.1:50051")
     assert credentials.enrolment == port.address
-
-
-def test_a_site_that_lost_the_answer_gets_the_same_certificate(port: EnrolPort, admissions: Admissions) -> None:
-    key, code = new_key(), port.invite()
-    assert join(code, key) == join(code, key)
-    assert len(admissions.list_certificates()) == 1
-    with pytest.raises(InvitationUsed):
-        join(code, new_key())
-
-
-def test_a_wrong_secret_is_no_invitation(port: EnrolPort) -> None:
-    with pytest.raises(InvitationInvalid):
-        join(replace(port.invite(), secret=bytes(32)), new_key())
 
 
 def test_a_proxy_that_ends_tls_learns_no_secret_and_is_named(port: EnrolPort, folder: Path) -> None:
@@ -120,66 +101,12 @@ async def test_a_site_joins_and_recovers_through_an_http_proxy(port: EnrolPort) 
         assert set(asked) == {port.address}
 
 
-async def test_a_proxy_that_opens_no_tunnel_is_named(port: EnrolPort) -> None:
-    async with proxy("407 Proxy Authentication Required") as (http_proxy, _):
-        with pytest.raises(TlsFailed, match=r"opens no tunnel to .* 407"):
-            await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
-
-
-def test_a_plain_port_and_a_closed_one_are_told_apart() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
-        answering = threading.Thread(target=answer_in_plain_text, args=(listening,))
-        answering.start()
-        with pytest.raises(TlsFailed, match="does not speak TLS"):
-            served_certificate(address)
-        answering.join()
-    with pytest.raises(AggregatorUnavailable):
-        served_certificate(address)
-
-
-def answer_in_plain_text(listening: socket.socket) -> None:
-    connection, _peer = listening.accept()
-    with connection:
-        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        connection.recv(1 << 16)
-
-
-def test_a_site_recovers_with_a_new_key(port: EnrolPort, admissions: Admissions) -> None:
-    held, key = join(port.invite(), new_key()), new_key()
-    renewed = recover(held, key)
-    assert renewed.identity == NORTH
-    assert renewed.serial != held.serial
-    assert (renewed.domain, renewed.address, renewed.enrolment) == (held.domain, held.address, held.enrolment)
-    admissions.revoke(Role.CLIENT, "north")
-    with pytest.raises(CertificateRevoked):
-        recover(renewed, new_key())
-
-
 def raw_call(port: EnrolPort, request: enrol_pb2.EnrolRequest) -> None:
     trusted = served_certificate(port.address).public_bytes(Encoding.PEM)
     options = (("grpc.ssl_target_name_override", AGGREGATOR_DNS),)
     credentials = grpc.ssl_channel_credentials(trusted)
     with grpc.secure_channel(port.address, credentials, options=options) as channel, translated():
         enrol_grpc.EnrolServiceStub(channel).Enrol(request, timeout=20)
-
-
-def test_a_message_over_the_limit_reaches_no_handler(port: EnrolPort) -> None:
-    with pytest.raises(ResourceExhausted, match="limit"):
-        raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=bytes(MAX_MESSAGE_BYTES)))
-
-
-def test_an_address_that_calls_too_often_is_told_when_it_may_again(
-    admissions: Admissions, authority: MemoryAuthority
-) -> None:
-    servicer = EnrolServicer(admissions, authority.federation, rate=CallRate(CALLS, 60.0, lambda: 0.0))
-    with EnrolPort(admissions, authority, servicer) as port:
-        for _ in range(CALLS):
-            with pytest.raises(InvitationInvalid):
-                raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
-        with pytest.raises(TooManyCalls, match="try again in 6 s") as refused:
-            raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
-        assert refused.value.metadata["retry_after_s"] == "6"
 
 
 def test_sites_behind_one_address_join_one_after_the_other_without_waiting(

@@ -74,18 +74,6 @@ def kept_heads(federation: Federation, run_id: str) -> list[Mapping[str, np.ndar
     return [state for state in states if state is not None]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "hyper", [pytest.param({}, marks=pytest.mark.full), {"upload_head": False}], ids=["uploaded", "kept"]
-)
-def test_clients_beside_each_other_give_the_bytes_of_one_after_another(tmp_path: Path, hyper: dict[str, Any]) -> None:
-    tiny_federation.write_data(tmp_path)
-    values = document(tmp_path, "fedrep", {"head_epochs": 1, **hyper})
-    simulations.simulated(values, tmp_path / "one")
-    simulations.simulated(values, tmp_path / "two", jobs=2)
-    assert simulations.hashed(tmp_path / "two") == simulations.hashed(tmp_path / "one")
-
-
 def test_a_model_of_which_clients_keep_a_part_is_not_evaluated_by_itself(tmp_path: Path) -> None:
     tiny_federation.write_data(tmp_path)
     values = document(tmp_path, "fedrep", {"head_epochs": 1, "upload_head": False})

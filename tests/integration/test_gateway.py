@@ -90,58 +90,6 @@ def test_the_same_key_and_configuration_give_the_same_run(gateway: ServedGateway
     assert len(gateway.http.get("/v1/runs").json()["runs"]) == 1
 
 
-def test_the_same_key_and_another_configuration_are_refused_with_the_run_that_exists(gateway: ServedGateway) -> None:
-    run_id = gateway.create(key="once")
-    answer = gateway.http.post("/v1/runs", json=a_document(run={"seed": 9}), headers={"Idempotency-Key": "once"})
-    assert answer.status_code == 409
-    assert problem(answer).code == "REQUEST_ID_REUSED"
-    assert problem(answer).metadata == {"run_id": run_id}
-
-
-def test_requests_without_a_key_give_runs_of_their_own(gateway: ServedGateway) -> None:
-    assert gateway.create() != gateway.create()
-
-
-def test_a_wrong_configuration_is_named_and_creates_nothing(gateway: ServedGateway) -> None:
-    answer = gateway.http.post("/v1/runs", json=a_document(run={"rouns": 3}))
-    assert answer.status_code == 400
-    assert problem(answer).code == "INVALID_CONFIG"
-    assert "run.rounds" in str(problem(answer).detail)
-    assert gateway.http.get("/v1/runs").json()["runs"] == []
-
-
-def test_pages_of_runs_hold_each_run_once_newest_first(gateway: ServedGateway) -> None:
-    created = [gateway.create() for _ in range(5)]
-    seen, token, sizes = [], "", []
-    while True:
-        page = gateway.http.get("/v1/runs", params={"page_size": 2, "page_token": token}).json()
-        seen += [run["run_id"] for run in page["runs"]]
-        sizes.append(len(page["runs"]))
-        token = page["next_page_token"]
-        if token is None:
-            break
-    assert sizes == [2, 2, 1]
-    assert sorted(seen) == sorted(created)
-
-
-def test_a_retry_with_its_key_that_comes_after_a_later_wish_changes_nothing(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-    gateway.federation.join()
-
-    def say(what: str, key: str, **options: Any) -> httpx.Response:
-        return gateway.http.post(f"/v1/runs/{run_id}/{what}", headers={"Idempotency-Key": key}, **options)
-
-    assert say("pause", "p", json={"now": True}).json()["status"] == "paused"
-    assert say("resume", "r").json()["status"] == "running"
-    late = say("pause", '"p"', params={"now": True})
-    assert (late.status_code, late.json()["status"]) == (200, "running")
-    for answer in (say("pause", "p"), say("stop", "p"), say("stop", "r")):
-        assert (answer.status_code, problem(answer).code) == (409, "REQUEST_ID_REUSED")
-    assert say("stop", "s", json={"reason": "enough"}).json()["status"] in ("stopping", "stopped")
-    assert say("stop", "s", json={"reason": "enough"}).status_code == 200
-    assert say("pause", "two words").status_code == 400
-
-
 def test_pause_resume_and_stop_may_be_said_twice(gateway: ServedGateway) -> None:
     run_id = gateway.create()
     gateway.federation.join()
@@ -194,14 +142,6 @@ def list_pages(gateway: ServedGateway, path: str, **query: str | int) -> list[di
     return pages
 
 
-def test_pages_of_rounds_follow_each_other(finished: tuple[ServedGateway, str]) -> None:
-    gateway, run_id = finished
-    pages = list_pages(gateway, f"/v1/runs/{run_id}/rounds", page_size=2)
-    assert [[entry["round"] for entry in page["rounds"]] for page in pages] == [[0, 1], [2, 3], []]
-    later = list_pages(gateway, f"/v1/runs/{run_id}/rounds", page_size=2, after=0)
-    assert [[entry["round"] for entry in page["rounds"]] for page in later] == [[1, 2], [3]]
-
-
 def test_lines_are_those_of_the_rounds_to_the_byte(finished: tuple[ServedGateway, str]) -> None:
     gateway, run_id = finished
     rounds = gateway.federation.coordinator.list_rounds(run_id, after=0)
@@ -210,15 +150,6 @@ def test_lines_are_those_of_the_rounds_to_the_byte(finished: tuple[ServedGateway
     assert metrics.text == "".join(f"{current.results_json}\n" for current in rounds)
     assert timings.text == "".join(f"{current.timings_json}\n" for current in rounds)
     assert len(rounds) == 3
-
-
-def test_lines_of_more_rounds_than_one_call_brings_are_all_there(
-    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedplcc.gateway.run_service.ROUNDS_PER_CALL", 2)
-    run_id = gateway.create_and_finish(run={"rounds": 5})
-    lines = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl").text.splitlines()
-    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]
 
 
 def test_lines_after_a_round_are_the_last_lines_of_all(finished: tuple[ServedGateway, str]) -> None:
@@ -255,13 +186,6 @@ def test_evaluations_give_the_counts_behind_the_accuracy(finished: tuple[ServedG
     for entry in seen[-2:]:
         (counts,) = entry.counts
         assert accuracy[entry.domain] == sum(counts.correct) / sum(counts.total)
-
-
-def test_evaluations_of_one_round_can_be_asked_for(finished: tuple[ServedGateway, str]) -> None:
-    gateway, run_id = finished
-    page = gateway.http.get(f"/v1/runs/{run_id}/evaluations", params={"round": 2}).json()
-    assert [(entry["round"], entry["client_id"]) for entry in page["evaluations"]] == [(2, "ann"), (2, "bob")]
-    assert page["next_page_token"] is None
 
 
 def test_clients_show_who_they_are_and_what_they_do(finished: tuple[ServedGateway, str]) -> None:
@@ -351,13 +275,6 @@ def test_head_tells_size_and_hash_without_the_bytes(finished: tuple[ServedGatewa
         assert head.headers[name] == whole.headers[name]
 
 
-def test_a_round_that_has_not_committed_has_nothing_to_download(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-    for path in (f"/v1/runs/{run_id}/model", f"/v1/runs/{run_id}/prototypes?round=1"):
-        answer = gateway.http.get(path)
-        assert (answer.status_code, problem(answer).code) == (404, "ROUND_NOT_FOUND")
-
-
 # Events
 
 
@@ -392,16 +309,6 @@ def test_a_stream_is_the_default_and_says_so_to_proxies(finished: tuple[ServedGa
     assert answer.headers["x-accel-buffering"] == "no"
     assert answer.headers["cache-control"] == "no-store"
     assert answer.text.startswith("retry: 2000\n\n")
-
-
-def test_a_stream_may_begin_after_a_sequence_without_a_header(finished: tuple[ServedGateway, str]) -> None:
-    gateway, run_id = finished
-    whole = [event.sequence for event in history(gateway, run_id)]
-    answer = gateway.http.get(
-        f"/v1/runs/{run_id}/events", params={"after": whole[-2]}, headers={"Accept": "text/event-stream"}
-    )
-    assert f"id: {whole[-1]}\n" in answer.text
-    assert f"id: {whole[-2]}\n" not in answer.text
 
 
 def test_pages_of_events_hold_the_same_history(finished: tuple[ServedGateway, str]) -> None:
@@ -489,33 +396,6 @@ def test_events_arrive_as_they_happen_and_the_stream_ends_with_the_run(gateway: 
     assert [sequence for sequence, _, _ in rest[:-1]] == [event.sequence for event in history(gateway, run_id)][3:]
 
 
-def test_a_stream_outlives_a_restart_of_the_aggregator(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-    with stream(gateway, run_id) as found:
-        seen = [next(found)]
-        gateway.stop_aggregator()
-        gateway.federation.join()
-        gateway.federation.run_to_end(run_id)
-        gateway.start_aggregator()
-        seen += list(found)
-    assert [sequence for sequence, _, _ in seen[:-1]] == [event.sequence for event in history(gateway, run_id)]
-    assert seen[-1][1] == "end"
-
-
-def test_a_reader_that_leaves_frees_its_stream(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-
-    def open_streams() -> float:
-        text = gateway.http.get("/metrics").text
-        return float(next(line for line in text.splitlines() if line.startswith("fedplcc_event_streams ")).split()[1])
-
-    with stream(gateway, run_id) as found:
-        next(found)
-        assert open_streams() == 1
-    deadline = threading.Event()
-    assert any(open_streams() == 0 or deadline.wait(0.02) for _ in range(200))
-
-
 def test_no_more_streams_are_opened_than_the_gateway_holds(gateway: ServedGateway) -> None:
     run_id = gateway.create()
     streams = gateway.services.streams
@@ -525,14 +405,6 @@ def test_no_more_streams_are_opened_than_the_gateway_holds(gateway: ServedGatewa
         answer = gateway.http.get(f"/v1/runs/{run_id}/events")
     assert (answer.status_code, problem(answer).code) == (429, "OVERLOADED")
     assert answer.headers["retry-after"] == "1"
-
-
-def test_open_streams_are_told_when_the_gateway_stops_and_do_not_hold_it(gateway: ServedGateway) -> None:
-    run_id = gateway.create()
-    with stream(gateway, run_id) as found:
-        next(found)
-        gateway.stop()
-        assert list(found) == [(None, "", "the gateway stops; reconnect")]
 
 
 # Without an aggregator
@@ -574,23 +446,7 @@ def test_a_download_that_breaks_off_is_never_taken_for_the_whole_file(gateway: S
         gateway.http.get(f"/v1/runs/{run_id}/model")
 
 
-def test_ready_says_what_was_checked(finished: tuple[ServedGateway, str]) -> None:
-    gateway, _ = finished
-    assert gateway.http.get("/readyz").json()["checks"] == {"aggregator": "ok"}
-
-
 # Metrics
-
-
-def test_requests_are_counted_by_route_and_not_by_path(finished: tuple[ServedGateway, str]) -> None:
-    gateway, run_id = finished
-    gateway.http.get(f"/v1/runs/{run_id}")
-    gateway.http.get("/v1/runs/no-such-run")
-    text = gateway.http.get("/metrics").text
-    assert 'fedplcc_build_info{service="gateway",version="' in text
-    assert 'fedplcc_http_requests_total{method="GET",route="/v1/runs/{run_id}",status="404"}' in text
-    assert 'fedplcc_http_request_duration_seconds_bucket{le="0.01",method="GET",route="/v1/runs/{run_id}"}' in text
-    assert run_id not in text
 
 
 # What a run may be configured with
@@ -603,13 +459,6 @@ def test_a_checked_configuration_is_the_run_that_it_becomes_and_creates_none(gat
     assert gateway.http.get("/v1/runs").json()["runs"] == []
     run = gateway.http.post("/v1/runs", json=document).json()
     assert (run["config"], run["config_hash"]) == (checked["config"], checked["config_hash"])
-
-
-def test_what_a_check_finds_is_what_the_aggregator_refuses(gateway: ServedGateway) -> None:
-    document = a_document("fedplcc", run={"cohort_size": 3})
-    (found,) = gateway.http.post("/v1/run-configuration/check", json=document).json()["problems"]
-    assert found["location"] == "run.cohort_size"
-    assert problem(gateway.http.post("/v1/runs", json=document)).detail == found["detail"]
 
 
 def test_what_may_be_configured_is_told_without_the_aggregator(gateway: ServedGateway) -> None:

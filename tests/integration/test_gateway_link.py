@@ -12,7 +12,6 @@ import pytest
 from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.identity.names import Role
-from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation.processes import Federation, Process, eventually, free_port
 from tests.support.identity.keyed_federation import Keyed, issued
 
@@ -129,21 +128,3 @@ def test_a_gateway_in_plain_text_names_an_aggregator_that_speaks_tls(folder: Pat
         identity = folder / "gateway"
         found = federation.command("doctor", "--aggregator", federation.address, "--state-dir", str(identity))
         assert f"{federation.address} serves" in found.stdout + found.stderr
-
-
-def test_who_has_no_key_learns_when_its_certificate_ends(folder: Path) -> None:
-    import grpc
-
-    from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as pb2
-    from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as pb2_grpc
-    from fedplcc.shared.wire.channels import open_channel
-
-    with Keyed(folder) as federation:
-        federation.begin()
-        held = federation.credentials(Role.CLIENT, "north")
-        channel: grpc.Channel
-        with open_channel(federation.address, tls=ClientTls(lambda: held)) as channel:
-            found = pb2_grpc.AdminServiceStub(channel).GetCaller(pb2.GetCallerRequest(), timeout=30)
-        assert found.caller == "client:north"
-        assert found.expires_at == held.not_after
-        assert found.roots_pem.encode() == federation.authority.roots_pem

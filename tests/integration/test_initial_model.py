@@ -31,13 +31,11 @@ from fedplcc.shared.tensors import to_bytes
 from fedplcc.shared.types import BlobRef
 from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.statuses import translated
-from fedplcc.simulation import Simulation
-from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
-from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
+from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.processes import eventually
 from tests.support.federation.served_gateway import ServedGateway
-from tests.support.federation.simulations import simulated, write_config
+from tests.support.federation.simulations import write_config
 
 DATA = to_bytes(NumpyClient("ann").first_model(seed=7))
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -167,17 +165,6 @@ def test_an_upload_that_breaks_the_contract_is_refused(served: ServedGateway, se
             list(stub.UploadInitialModel(parts(*sent), timeout=20))
 
 
-def test_runs_that_name_what_is_not_there_are_refused_with_a_problem_document(served: ServedGateway) -> None:
-    for initial_model, status, code in (
-        ("run:no-such-run", 404, "RUN_NOT_FOUND"),
-        (f"run:{served.create()}", 404, "ROUND_NOT_FOUND"),
-        (f"sha256:{'ab' * 32}", 404, "BLOB_NOT_FOUND"),
-        ("file:model.safetensors", 400, "INVALID_CONFIG"),
-    ):
-        answer = served.http.post("/v1/runs", json=a_document(run={"initial_model": initial_model}))
-        problem(answer, status, code)
-
-
 # From the command line
 
 
@@ -290,27 +277,6 @@ def test_a_model_that_the_aggregator_does_not_know_ends_in_one_sentence(
 # Simulated and trained for real
 
 
-def test_a_file_and_another_run_of_the_same_aggregator_give_the_same_bytes(images: Path, tmp_path: Path) -> None:
-    state, model = tmp_path / "state", tmp_path / "theirs.safetensors"
-    state.mkdir()
-    with closing(Simulation(a_round(images), state, request_id="cold", device="cpu")) as simulation:
-        run_id = simulation.run_to_end().run_id
-        model.write_bytes(simulation.artifact("model")[1].read_bytes())
-    with closing(Simulation(a_round(images, f"run:{run_id}"), state, request_id="by run", device="cpu")) as simulation:
-        simulation.run_to_end()
-        by_run = simulation.record()
-    values = tiny_federation.document(images, run={"rounds": 1, "initial_model": f"file:{model}"})
-    last = simulated(values, tmp_path / "by-file")
-    assert [json.loads(line) for line in by_run.metrics_lines] == [last]
-    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
-    manifest = json.loads((tmp_path / "by-file" / "run.json").read_text())
-    assert manifest["initial_model"] == {"sha256": sha256, "name": "theirs.safetensors"}
-    assert by_run.manifest["initial_model"] == {"sha256": sha256, "run_id": run_id, "round": 1}
-    runs = [each["config"]["run"].pop("initial_runs", None) for each in (by_run.manifest, manifest)]
-    assert runs == [[run_id], None], "a file without its run.json does not say which run trained it"
-    assert by_run.manifest["config"] == manifest["config"]
-
-
 def a_round(images: Path, initial_model: str | None = None) -> FederationFile:
     return tiny_federation.federation(
         tiny_federation.document(images, run={"rounds": 1, "initial_model": initial_model})
@@ -323,40 +289,9 @@ def simulate(config: Path, out: Path) -> tuple[int, str]:
     return result.exit_code, " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"data": {"classes": ["thin", "wide", "plain", "none"]}}, "'cnn4' with 4 classes: tensor 'classifier"),
-        ({"model": {"name": "resnet10", "stem": "cifar3x3"}}, "'resnet10' with 3 classes: the tensors are of another"),
-    ],
-)
-def test_a_model_of_another_kind_ends_a_simulation_in_one_sentence(
-    images: Path, tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
-    config = a_round(images).config
-    made = build_model(config.model, len(config.data.classes), config.data.image_size, seed=0)
-    (tmp_path / "small.safetensors").write_bytes(to_bytes(state_arrays(made)))
-    values = tiny_federation.document(images, run={"initial_model": "file:small.safetensors"}, **change)
-    code, error = simulate(write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out")
-    assert code == ExitCode.USAGE
-    assert "client left: the run's initial_model does not fit its model" in error
-    assert said in error
-
-
 def test_a_simulation_knows_no_other_runs_and_says_what_to_write(images: Path, tmp_path: Path) -> None:
     values = tiny_federation.document(images, run={"initial_model": "run:other-1234"})
     code, error = simulate(write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out")
     assert code == ExitCode.USAGE
     assert "write file:PATH" in error
     assert not (tmp_path / "out").exists()
-
-
-def test_a_check_of_the_configuration_looks_at_the_file_too(tmp_path: Path) -> None:
-    config = a_config(tmp_path, "file:model.safetensors")
-    missing = CliRunner().invoke(app, ["config", "check", str(config)])
-    assert missing.exit_code == ExitCode.USAGE
-    assert "model.safetensors: No such file or directory" in " ".join(missing.stderr.split())
-    (tmp_path / "model.safetensors").write_bytes(DATA)
-    found = CliRunner().invoke(app, ["config", "check", str(config), "--json"])
-    assert found.exit_code == ExitCode.OK
-    assert json.loads(found.stdout)["config"]["run"]["initial_model"] == f"sha256:{SHA256}"

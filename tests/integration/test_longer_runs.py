@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,52 +16,27 @@ from fedplcc.shared.tensors import sha256_hex
 from tests.integration.test_methods_everywhere import RUN_S, shorter, simulated, validated
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
-from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation, Process, eventually
+from tests.support.federation.deployed import deployed
+from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, write_config
 from tests.support.federation.simulations import simulated as simulated_in_folder
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Federation]:
-    with Federation(tmp_path / "processes") as federation:
-        yield federation
-
-
-def start(federation: Federation, data: Path) -> list[Process]:
-    """An aggregator and the two trainers; right's sets validation images aside of its own accord."""
-    left, right = (f"npz:{data / client}.npz" for client in tiny_federation.CLIENTS)
-    return [
-        federation.start_aggregator(),
-        federation.start_trainer("left", left),
-        federation.start_trainer("right", right, "--validation-per-class", "3"),
-    ]
-
-
-@pytest.mark.parametrize("method", ["fedplcc", pytest.param("fedccl", marks=pytest.mark.full)])
-def test_a_run_goes_on_after_everybody_was_killed(
-    method: str, data: Path, tmp_path: Path, federation: Federation
-) -> None:
+def test_a_run_goes_on_after_everybody_was_killed(data: Path, tmp_path: Path) -> None:
     """FedCCL's clients keep a model of their own, for which they must still have it."""
-    values = validated(tiny_federation.document(data, method, training={"local_steps": 2}))
+    values = validated(tiny_federation.document(data, "fedccl", training={"local_steps": 2}))
     (tmp_path / "simulated").mkdir()
     expected = simulated(values, tmp_path / "simulated")
-    processes = start(federation, data)
-    control = RunControl(federation.address, tls=federation.operator_tls)
-    run_id = control.create(tiny_federation.run_document(shorter(values))).run_id
-    assert len(control.end_of(run_id)) == 2
-    control.close()
-    for process in processes:
-        process.kill()
-    start(federation, data)
-    control = RunControl(federation.address, tls=federation.operator_tls)
-    eventually(lambda: len(control.stub.ListClients(_all_clients()).clients) == 2, "both joined", RUN_S)
-    extended = control.steer(run_id, ExtendRun(rounds=3))
-    assert extended.total_rounds == 3
-    assert control.end_of(run_id) == expected.lines
-    control.close()
+    with deployed(tmp_path / "processes", values["clients"]) as running:
+        run_id = running.control.create(tiny_federation.run_document(shorter(values))).run_id
+        assert len(running.control.end_of(run_id)) == 2
+        running.kill_all()
+        eventually(lambda: len(running.control.clients()) == 2, "both joined", RUN_S)
+        extended = running.control.steer(run_id, ExtendRun(rounds=3))
+        assert extended.total_rounds == 3
+        assert running.control.end_of(run_id) == expected.lines
 
 
 def test_the_command_keeps_the_best_model_and_goes_on_in_the_folder(data: Path, tmp_path: Path) -> None:
@@ -102,9 +75,3 @@ def test_the_command_goes_on_in_the_folder_that_it_kept_and_in_no_other(data: Pa
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
     assert command(file, "--out", parts, "--continue").returncode == 0
     assert hashed(parts) == hashed(whole)
-
-
-def _all_clients() -> Any:
-    from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
-
-    return run_service_pb2.ListClientsRequest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,27 +119,6 @@ def test_a_dead_receiver_delays_nobody_and_gets_its_message_when_it_is_back(tmp_
         assert names[run_ids[0]].isdisjoint({each[0] for each in told(host)}), "another receiver, another id"
         metrics = federation.open("/metrics").read().decode()
         assert 'fedplcc_messages_total{outcome="delivered"} 4.0' in metrics
-
-
-def test_an_administrator_sends_a_test_and_the_log_says_who(tmp_path: Path, host: WebhookHost) -> None:
-    with Told(tmp_path) as federation:
-        federation.begin_with(table("ops", host.url))
-        key_id, reader = federation.new_key("run")
-        path = "/v1/messages/receivers/ops/test"
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            federation.ask(path, method="POST", **reader)
-        assert host.calls == []
-        assert federation.ask(path, method="POST") == {"is_delivered": True, "failure": ""}
-        host.says(status("401 no"))
-        assert federation.ask(path, method="POST") == {"is_delivered": False, "failure": "HTTP status 401"}
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            federation.ask("/v1/messages/receivers/nobody/test", method="POST")
-        assert [kind for _, kind, _ in told(host)] == ["test", "test"]
-        lines = [json.loads(line) for line in federation.processes["gateway"].log().splitlines()]
-        callers = {line["caller"] for line in lines if line["event"] == "message_tested"}
-        assert len(callers) == 1
-        assert callers.pop().startswith("key:")
-        assert key_id not in callers
 
 
 def test_who_is_away_for_long_is_told(tmp_path: Path, host: WebhookHost) -> None:

@@ -23,8 +23,8 @@ from fedplcc.shared.types import BATCH_NORM
 from fedplcc.simulation import Observers, Simulation
 from fedplcc.trainer.cancellation import Cancelled, ShouldStop, never
 from tests.support.federation import tiny_federation
+from tests.support.federation.deployed import deployed
 from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.method_settings import PUBLIC_DATA, of_methods, of_settings, public_of, with_a_length
 
@@ -124,13 +124,9 @@ def undisturbed(data: Path) -> Undisturbed:
 @pytest.fixture(scope="module")
 def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunControl]:
     """An aggregator and two trainers, each a process of its own."""
-    with Federation(tmp_path_factory.mktemp("processes")) as federation:
-        federation.start_aggregator()
-        for client in tiny_federation.CLIENTS:
-            federation.start_trainer(client, f"npz:{data / client}.npz", "--public-data", PUBLIC_DATA)
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        yield control
-        control.close()
+    clients = tiny_federation.document(data)["clients"]
+    with deployed(tmp_path_factory.mktemp("processes"), clients, "--public-data", PUBLIC_DATA) as running:
+        yield running.control
 
 
 @every_part

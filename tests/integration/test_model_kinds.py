@@ -67,28 +67,6 @@ def test_clients_of_two_kinds_share_prototypes_and_the_run_says_their_kinds(data
     assert {counts["model"] for report in reports for counts in report["counts"]} == {"local"}
 
 
-@pytest.mark.full
-def test_the_same_kinds_give_the_same_bytes_twice_and_in_worker_processes(
-    data: Path, tmp_path: Path, undisturbed: Path
-) -> None:
-    simulated(document(data), tmp_path / "again", jobs=2)
-    assert hashed(tmp_path / "again") == hashed(undisturbed)
-
-
-@pytest.mark.full
-def test_clients_of_two_kinds_agree_on_public_images_with_the_same_bytes_twice(data: Path, tmp_path: Path) -> None:
-    """FCCL+ without shared models: each teacher is of its client's own kind, and features have the size of the run's."""
-    public = {"data": f"npz:{data / 'left.npz'}", "num_images": 16}
-    values = {**document(data), "method": {"share_model": False, "public_batch": 4}, "public": public}
-    values["run"] = {**values["run"], "method": "fcclplus"}
-    for name in ("once", "again"):
-        simulated(values, tmp_path / name)
-    assert hashed(tmp_path / "once") == hashed(tmp_path / "again")
-    last = json.loads((tmp_path / "once" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert sorted(last["loss"]) == ["ce", "corr", "isd", "kd"]
-    assert last["accuracy_of"] == "local"
-
-
 def test_other_kinds_give_other_bytes_and_no_kind_is_said_where_there_is_none(
     data: Path, tmp_path: Path, undisturbed: Path
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.runs.configuration import Overrides, federation_json, local_clients, override, read_federation
+from fedplcc.runs.configuration import federation_json, local_clients, read_federation
 from fedplcc.shared.config.run import DataSection, parse_federation
 from fedplcc.shared.config.settings import TrainerSettings, from_command_line
 from fedplcc.trainer.data import load_dataset
@@ -76,10 +76,3 @@ def test_demo_simulation_and_a_trainers_command_line_mean_the_same_part(data: Pa
         load_dataset(text, contract=contract) for text in (settings.data_spec, written_out.clients["client-01"].data)
     )
     assert np.array_equal(ours.train.images_NSS3, theirs.train.images_NSS3)
-
-
-def test_the_command_line_changes_a_partition(data: Path) -> None:
-    overrides = Overrides(samples_per_class=2, seed=9, assignments=["partition.shards=3"])
-    changed = parse_federation(override(document(data, "sharding"), overrides))
-    assert {client.samples_per_class for client in changed.clients.values()} == {2}
-    assert changed.clients["client-02"].data.startswith("part:2/3:sharding(shards=3,seed=9):npz:")

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -17,28 +17,21 @@ from fedplcc.shared.convert.tasks import poll_to_proto, task_from_proto
 from fedplcc.shared.errors import IdentityMismatch, MalformedRequest
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
-from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.types import Poll, TaskKey, TaskKind
 from fedplcc.shared.wire.statuses import translated
-from fedplcc.shared.wire.tls import ClientTls
-from fedplcc.trainer.aggregator.connection import AggregatorConnection
-from fedplcc.trainer.readings.metrics import TrainerMetrics
-from fedplcc.trainer.task.client_state import ClientStates
-from fedplcc.trainer.task.runner import TaskRunner
-from fedplcc.trainer.task.site import ClientSite
-from fedplcc.trainer.worker import Worker
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
-from tests.support.hosts.memory_folder import memory_folder
+from tests.support.federation.thread_trainer import ThreadTrainer
 from tests.support.hosts.proxies import CallProxy
 
 IDLE_S = 0.8
 """What the proxies here cut."""
 HOLD_S, LONG_HOLD_S = 0.25, 20.0
 NUMBERS = itertools.count()
+CLIENT = tiny_federation.CLIENTS[0]
 WAIT: TaskKey = ("", 0, TaskKind.WAIT, 0)
 
 
@@ -73,44 +66,11 @@ def started(federation: Federation) -> Federation:
     return federation
 
 
-class Trainer:
-    """A trainer for the first client of the tiny federation, in threads of this process."""
-
-    def __init__(self, address: str, data: str, poll_hold_s: float | None, tls: ClientTls | None = None) -> None:
-        metrics = self._metrics = TrainerMetrics(new_registry("trainer"))
-        self._folder = memory_folder()
-        states = ClientStates(Path(self._folder.name))
-        runner = TaskRunner(
-            ClientSite.at(tiny_federation.CLIENTS[0], tiny_federation.CLIENTS[0], data, device="cpu"),
-            states,
-            metrics=metrics,
-        )
-        client = AggregatorConnection(
-            address, tiny_federation.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s, tls=tls
-        )
-        self._worker = Worker(runner, client, metrics)
-        self._thread = threading.Thread(target=self._worker.run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def num_lost(self) -> float:
-        """How often it has lost its aggregator."""
-        return float(self._metrics.retries.labels("join")._value.get())
-
-    def __exit__(self, *_exception: object) -> None:
-        self._worker.end()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        self._folder.cleanup()
-
-
 def alone(folder: Path) -> dict[str, Any]:
     """The tiny federation with one client and one round."""
     tiny_federation.write_data(folder)
-    document = tiny_federation.document(folder, run={"rounds": 1, "clients": [tiny_federation.CLIENTS[0]]})
-    return {**document, "clients": {tiny_federation.CLIENTS[0]: document["clients"][tiny_federation.CLIENTS[0]]}}
+    document = tiny_federation.document(folder, run={"rounds": 1, "clients": [CLIENT]})
+    return {**document, "clients": {CLIENT: document["clients"][CLIENT]}}
 
 
 def last_line(control: RunControl, run_id: str) -> dict[str, Any]:
@@ -175,12 +135,12 @@ def test_a_trainer_whose_idle_calls_are_cut_again_and_again_is_told_once_to_poll
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In plain text: a proxy that tells calls apart ends TLS, which no certificate of a client survives."""
-    data = alone(tmp_path)["clients"][tiny_federation.CLIENTS[0]]["data"]
+    data = alone(tmp_path)["clients"][CLIENT]["data"]
     caplog.set_level(logging.WARNING, "trainer")
     with (
         Federation(tmp_path, tls=False) as plain,
         CallProxy(started(plain).address, idle_s=IDLE_S) as proxy,
-        Trainer(proxy.address, data, None),
+        ThreadTrainer(proxy.address, CLIENT, data),
     ):
         eventually(lambda: "idle_calls_are_cut" in caplog.text, "it says what helps", 20)
         eventually(lambda: proxy.num_cut >= 4, "it is cut on", 20)
@@ -191,16 +151,19 @@ def test_a_trainer_that_polls_is_never_cut_by_a_proxy_that_cuts_idle_connections
     running: Federation, control: RunControl, tmp_path: Path
 ) -> None:
     values = alone(tmp_path)
-    data = values["clients"][tiny_federation.CLIENTS[0]]["data"]
-    tls = running.client_tls(tiny_federation.CLIENTS[0])
-    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None, tls):
+    data = values["clients"][CLIENT]["data"]
+    tls = running.client_tls(CLIENT)
+    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, ThreadTrainer(proxy.address, CLIENT, data, tls=tls):
         eventually(lambda: proxy.num_cut > 0, "a stream is cut")
-    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, HOLD_S, tls) as trainer:
+    with (
+        FaultProxy(running.address, idle_s=IDLE_S) as proxy,
+        ThreadTrainer(proxy.address, CLIENT, data, tls=tls, poll_hold_s=HOLD_S) as trainer,
+    ):
         begin = time.monotonic()
         eventually(lambda: time.monotonic() > begin + 2 * IDLE_S, "there was long nothing to do")
         last = last_line(control, control.create(tiny_federation.run_document(values)).run_id)
         # The connection for blobs is idle, and cut, between transfers: nobody waits on it.
-        assert trainer.num_lost() == 0
+        assert trainer.value("retries_total", operation="join") == 0
     assert last == tiny_federation.simulated(tmp_path / "simulated", values)[-1]
 
 

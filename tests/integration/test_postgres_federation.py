@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -24,7 +21,6 @@ from fedplcc.shared.gen.fedplcc.v1.run_service_pb2_grpc import RunServiceStub
 from fedplcc.shared.gen.fedplcc.v1.types_pb2 import RUN_STATUS_COMPLETED as COMPLETED
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.types import Task, TaskKind
-from tests.support import ROOT
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
@@ -150,32 +146,3 @@ def test_an_aggregator_whose_database_another_took_ends_and_says_so(
     assert process.end() == 4
     (line,) = [json.loads(line) for line in process.log().splitlines() if "database_lost" in line]
     assert said in line["detail"]
-
-
-def test_an_aggregator_that_cannot_open_its_database_says_why_and_with_which_code(
-    postgres: Server, tmp_path: Path
-) -> None:
-    cases = (
-        (postgres.url("postgres", password="secret"), 4, "password authentication failed"),
-        ("mysql://u:secret@h/d", 2, "database_url is not of PostgreSQL"),
-    )
-    command = [sys.executable, "-m", "fedplcc.aggregator", "--port", "0", "--enrol-port", "0"]
-    command += ["--metrics-port", "off", "--database-url"]
-    started = [
-        subprocess.Popen(
-            [*command, url, "--state-dir", str(tmp_path / str(code))],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for url, code, _said in cases
-    ]
-    for process, (_url, code, said) in zip(started, cases, strict=True):
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == code, output
-        (line,) = [json.loads(line) for line in output.splitlines()]
-        assert line["event"] == "cannot_start"
-        assert said in line["detail"]
-        assert "secret" not in output

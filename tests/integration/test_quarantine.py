@@ -39,11 +39,6 @@ def run_of(served: ServedGateway, run_id: str) -> dict[str, Any]:
     return document
 
 
-def post(served: ServedGateway, path: str, body: Any = None, key: str = "") -> Any:
-    headers = {"Idempotency-Key": key} if key else {}
-    return served.http.post(path, headers=headers, **({} if body is None else {"json": body}))
-
-
 def test_a_client_whose_update_was_refused_is_named_with_count_reason_and_time(served: ServedGateway) -> None:
     run_id = with_a_refused_update(served)
     found = run_of(served, run_id)
@@ -109,40 +104,25 @@ def test_a_person_quarantines_a_client_and_the_run_goes_on_without_it(served: Se
     ) == 1, "it was asked in round 1 and never after"
 
 
-def test_a_key_that_was_done_does_not_quarantine_again(served: ServedGateway) -> None:
-    run_id = with_a_refused_update(served)
-    path = f"/v1/runs/{run_id}/clients/bob"
-    assert post(served, f"{path}/quarantine", {"reason": "x"}, "k1").json()["quarantined"]
-    assert post(served, f"{path}/release", None, "k2").json()["quarantined"] == []
-    assert post(served, f"{path}/quarantine", {"reason": "x"}, "k1").json()["quarantined"] == []
-    refused = post(served, f"{path}/release", None, "k1")
-    assert documents.Problem.model_validate_json(refused.content).code == "REQUEST_ID_REUSED"
-
-
-@pytest.mark.parametrize("action", ["quarantine", "release"])
+@pytest.mark.parametrize("action", ["quarantine", "release", "admit", "retire"])
 def test_a_slip_in_an_id_is_refused_with_a_sentence(served: ServedGateway, action: str) -> None:
     run_id = served.create()
     code, out, error = called(served, "client", action, run_id, "bobby")
     assert (code, out) == (1, "")
     assert error == f"fedplcc: run {run_id} has no client 'bobby', and none of that id ever joined\n"
-    for name, status, kind in (("a b", 400, "MALFORMED_REQUEST"), ("x" * 65, 400, "MALFORMED_REQUEST")):
-        answer = post(served, f"/v1/runs/{run_id}/clients/{name}/{action}")
+    method = {"admit": "PUT", "retire": "DELETE"}.get(action, "POST")
+    for name in ("a b", "x" * 65):
+        path = f"/v1/runs/{run_id}/clients/{name}"
+        answer = served.http.request(method, path if method != "POST" else f"{path}/{action}")
         problem = documents.Problem.model_validate_json(answer.content)
-        assert (answer.status_code, problem.code) == (status, kind)
+        assert (answer.status_code, problem.code) == (400, "MALFORMED_REQUEST")
     code, _, error = called(served, "client", action, "nothing-1", "bob")
     assert (code, error) == (1, "fedplcc: there is no run 'nothing-1'\n")
 
 
-@pytest.mark.parametrize("action", ["quarantine", "release"])
-def test_a_run_that_has_ended_takes_neither(served: ServedGateway, action: str) -> None:
+def test_a_run_that_has_ended_takes_none_of_them(served: ServedGateway) -> None:
     run_id = served.create_and_finish()
-    code, out, error = called(served, "client", action, run_id, "bob")
-    assert (code, out) == (1, "")
-    assert error == "fedplcc: the run is completed; nobody takes part in it any more\n"
-
-
-def test_a_reason_that_is_too_long_is_refused(served: ServedGateway) -> None:
-    run_id = served.create()
-    answer = post(served, f"/v1/runs/{run_id}/clients/bob/quarantine", {"reason": "x" * 501})
-    problem = documents.Problem.model_validate_json(answer.content)
-    assert (answer.status_code, problem.code) == (400, "MALFORMED_REQUEST")
+    nobody = dict.fromkeys(("quarantine", "release", "admit"), "nobody takes part in it")
+    for action, why in (nobody | {"retire": "no client comes or goes"}).items():
+        code, out, error = called(served, "client", action, run_id, "bob")
+        assert (code, out, error) == (1, "", f"fedplcc: the run is completed; {why} any more\n")

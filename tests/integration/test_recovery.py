@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sqlite3
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
-from fedplcc.shared.identity.credentials import IDENTITY_FILE
-from fedplcc.shared.identity.names import Role
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, eventually
 
@@ -218,106 +211,3 @@ def test_stop_in_the_middle_of_an_epoch_leaves_everybody_idle_within_two_seconds
     # Trainers are long-lived: the next run finds them waiting.
     again = rest.start(tiny_federation.document(data, "fedavg", run={"rounds": 1}))
     rest.wait(again, "completed")
-
-
-def test_a_second_trainer_of_the_same_client_is_refused_and_says_so(
-    federation: Federation, rest: Rest, data: Path, tmp_path: Path
-) -> None:
-    name = tiny_federation.CLIENTS[0]
-    with Federation(tmp_path) as rivals:
-        rivals.port = federation.port
-        (tmp_path / f"trainer-{name}").mkdir(mode=0o700)
-        federation.credentials(Role.CLIENT, name).save(tmp_path / f"trainer-{name}" / IDENTITY_FILE)
-        elsewhere = rivals.start_trainer(name, f"npz:{data / name}.npz")
-        state_of_the_first = federation.folder / f"trainer-{name}"
-        same_folder = federation.trainer("rival", name, f"npz:{data / name}.npz", state_dir=state_of_the_first)
-        same_folder.start()
-        eventually(lambda: "another trainer acts for client" in elsewhere.log(), "the trainer elsewhere says so")
-        eventually(lambda: not same_folder.is_running, "the trainer on the first one's state gives up")
-        assert elsewhere.end() == 0
-    assert same_folder.end() != 0
-    assert "state directory" in same_folder.log()
-    assert "Traceback" not in same_folder.log() + elsewhere.log()
-    rest.wait(rest.start(tiny_federation.document(data, "fedavg", run={"rounds": 1})), "completed")
-
-
-def test_a_trainer_without_an_aggregator_says_so_keeps_trying_and_ends_cleanly(tmp_path: Path, data: Path) -> None:
-    with Federation(tmp_path) as alone:
-        alone.port = 1  # nobody listens there
-        trainer = alone.start_trainer(tiny_federation.CLIENTS[0], f"npz:{data / tiny_federation.CLIENTS[0]}.npz")
-        eventually(lambda: "no aggregator answers" in trainer.log(), "the trainer says so")
-        assert trainer.is_running
-        assert trainer.end(signal.SIGTERM) == 0
-        assert "Traceback" not in trainer.log()
-
-
-def test_a_client_whose_data_do_not_fit_is_named_and_the_run_waits(
-    federation: Federation, rest: Rest, data: Path
-) -> None:
-    run_id = rest.start(tiny_federation.document(data, "fedavg", data={"classes": ["thin", "wide"]}))
-
-    def problem() -> str | None:
-        clients = rest.call("GET", "/v1/clients")["clients"]
-        return next((client["problem"]["detail"] for client in clients if client["problem"]), None)
-
-    detail = eventually(problem, "a client reports its problem", 15)
-    assert "do not fit the run; the log of its trainer says why" in str(detail)
-    assert rest.run(run_id)["status"] == "running"
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        rest.call("GET", "/v1/runs/no-such-run")
-    assert json.load(refused.value)["code"] == "RUN_NOT_FOUND"
-
-
-def scrape(url: str, headers: dict[str, str] | None = None) -> dict[str, list[Sample]]:
-    """Samples by metric name, read as Prometheus reads them."""
-    request = urllib.request.Request(f"{url}/metrics", headers=headers or {})
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    found: dict[str, list[Sample]] = {}
-    for family in families:
-        for sample in family.samples:
-            found.setdefault(sample.name, []).append(sample)
-    return found
-
-
-def test_all_three_services_show_what_they_do(federation: Federation, rest: Rest, data: Path) -> None:
-    run_id = rest.start(tiny_federation.document(data, run={"rounds": 1}))
-    rest.wait(run_id, "completed")
-    (line,) = rest.metrics(run_id)
-
-    aggregator = scrape(f"http://127.0.0.1:{federation.metrics_port}")
-    accuracy = {
-        sample.labels["domain"]: sample.value
-        for sample in aggregator["fedplcc_domain_accuracy_ratio"]
-        if sample.labels["run"] == run_id
-    }
-    assert accuracy == {name: line["accuracy"][name] for name in tiny_federation.CLIENTS}
-    worst = {sample.labels["run"]: sample.value for sample in aggregator["fedplcc_worst_domain_accuracy_ratio"]}
-    assert worst[run_id] == line["accuracy"]["worst"]
-    counts = {
-        sample.labels["scope"]: sample.value
-        for sample in aggregator["fedplcc_prototypes"]
-        if sample.labels["run"] == run_id
-    }
-    assert counts == line["prototypes"]
-    connected = {sample.labels["state"]: sample.value for sample in aggregator["fedplcc_clients"]}
-    assert connected["connected"] == len(tiny_federation.CLIENTS)
-    assert aggregator["fedplcc_round_duration_seconds_count"][0].value >= 1
-    seconds = {s.labels["phase"]: s.value for s in aggregator["fedplcc_round_phase_duration_seconds_sum"]}
-    assert min(seconds.values()) > 0, "every phase of a real round is seen"
-    assert sum(seconds.values()) == pytest.approx(aggregator["fedplcc_round_duration_seconds_sum"][0].value)
-    outcomes = {sample.labels["outcome"]: sample.value for sample in aggregator["fedplcc_client_updates_total"]}
-    assert outcomes["accepted"] >= 1 + len(tiny_federation.CLIENTS)
-    moved = {(s.labels["direction"], s.labels["kind"]): s.value for s in aggregator["fedplcc_transfer_bytes_total"]}
-    assert set(moved) == {(way, kind) for way in ("sent", "received") for kind in ("model", "prototypes")}
-    assert min(moved.values()) > 0
-
-    log = federation.processes[f"trainer-{tiny_federation.CLIENTS[0]}"].log()
-    served = [json.loads(entry) for entry in log.splitlines() if '"metrics_served"' in entry]
-    trainer = scrape(f"http://127.0.0.1:{served[-1]['port']}")
-    assert trainer["fedplcc_training_samples_total"][0].value > 0
-    assert trainer["fedplcc_local_prototypes"][0].value > 0
-    assert trainer["fedplcc_aggregator_connected"][0].value == 1
-
-    gateway = scrape(federation.gateway_url, federation.headers)
-    assert any(sample.labels.get("service") == "gateway" for sample in gateway["fedplcc_build_info"])

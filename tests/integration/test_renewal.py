@@ -17,11 +17,10 @@ from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, Admissions
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.remote.joining import renew_identity
 from fedplcc.shared.errors import CertificateRevoked
-from fedplcc.shared.identity.certificates import new_key
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process import failpoints
-from fedplcc.shared.wire.enrolling.enrolment import join, recover, renew
+from fedplcc.shared.wire.enrolling.enrolment import join
 from fedplcc.shared.wire.enrolling.renewal import ENDED_S, LOOK_S, NEXT_KEY_FILE, Renewal, keep, next_key
 from tests.support.hosts.failing_disk import Killed
 from tests.support.identity.enrol_port import EnrolPort
@@ -94,13 +93,6 @@ def test_one_that_has_ended_is_recovered_from_the_other_port(site: Site) -> None
     assert site.held.serial != old.serial
 
 
-def test_an_unreachable_port_of_members_is_gone_round(site: Site) -> None:
-    old, renewal = site.held, site.renewal("127.0.0.1:1")
-    site.ahead_s = HALF + 60
-    assert renewal.step() is not None
-    assert site.held.serial != old.serial, "this clock may be behind, and the certificate past its end"
-
-
 def test_who_is_revoked_stops(site: Site) -> None:
     renewal = site.renewal()
     site.admissions.revoke(Role.CLIENT, "north")
@@ -122,13 +114,6 @@ def test_who_reaches_nobody_tries_again_soon_once_the_certificate_has_ended(site
     assert first is not None
     assert second is not None
     assert second <= ENDED_S < first <= LOOK_S
-
-
-def test_the_same_next_key_gets_the_same_certificate_by_renewal_and_recovery(site: Site) -> None:
-    key = new_key()
-    renewed = renew(site.held, key, site.members.address)
-    assert renew(site.held, key, site.members.address) == renewed
-    assert recover(site.held, key) == renewed
 
 
 @pytest.fixture

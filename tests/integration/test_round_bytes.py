@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from fedplcc.runs.foreseen_bytes import foreseen_bytes
 from fedplcc.simulation import Simulation
 from tests.integration.test_methods_everywhere import document
 from tests.support.federation import tiny_federation
+from tests.support.federation.deployed import deployed
 from tests.support.federation.grpc_client import ENDED, RUN_S, RunControl
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.processes import eventually
 from tests.support.records.method_settings import of_settings
 
 pytestmark = pytest.mark.slow
@@ -67,12 +67,8 @@ def test_a_round_moves_what_was_foreseen(setting: Setting, data: Path, tmp_path:
 
 @pytest.fixture(scope="module")
 def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunControl]:
-    with Federation(tmp_path_factory.mktemp("processes")) as federation:
-        federation.start_aggregator()
-        for client in tiny_federation.CLIENTS:
-            federation.start_trainer(client, f"npz:{data / client}.npz")
-        with closing(RunControl(federation.address, tls=federation.operator_tls)) as control:
-            yield control
+    with deployed(tmp_path_factory.mktemp("processes"), tiny_federation.document(data)["clients"]) as running:
+        yield running.control
 
 
 @pytest.mark.parametrize("method", ["fedplcc", "classsums", pytest.param("fedrep", marks=pytest.mark.full)])

@@ -95,24 +95,6 @@ def test_starting_twice_with_one_request_id_starts_one_run(served: ServedGateway
     assert first["run_id"] in error
 
 
-def test_a_person_is_told_how_to_follow_the_run(served: ServedGateway, config: Path) -> None:
-    code, text, _ = called(served, "start", "--config", config)
-    assert code == 0
-    assert "fedplcc run watch shops-" in text
-
-
-def test_runs_are_listed_newest_first(served: ServedGateway, config: Path) -> None:
-    assert "there are no runs" in called(served, "list")[1]
-    first = answered(served, "start", "--config", config)["run_id"]
-    served.federation.clock.now += 1
-    second = answered(served, "start", "--config", config)["run_id"]
-    lines = called(served, "list")[1].splitlines()
-    assert [line.split()[0] for line in lines[:-1]] == ["run", second, first]
-    assert lines[-1] == "2 of 2 runs; 2 pending"
-    documents = [json.loads(line) for line in called(served, "list", "--json", "--limit", "1")[1].splitlines()]
-    assert [run["run_id"] for run in documents] == [second]
-
-
 def test_the_status_shows_what_the_server_keeps_for_the_next_round(served: ServedGateway) -> None:
     run_id = served.create_and_finish(method="fedopt", run={"rounds": 1})
     size = served.federation.coordinator.get_run(run_id).server_state["m"].size_bytes
@@ -166,21 +148,6 @@ def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGatew
     assert (metrics["round"], metrics["accuracy"]) == (3, last["accuracy"])
 
 
-def test_pause_resume_and_stop_may_be_said_twice(served: ServedGateway, config: Path) -> None:
-    run_id = answered(served, "start", "--config", config)["run_id"]
-    served.federation.join()
-    for command, status in (
-        ("pause --now", "paused"),
-        ("resume", "running"),
-        ("stop --yes --reason enough", "stopped"),
-    ):
-        for _ in range(2):
-            assert answered(served, *command.split(), run_id)["status"] == status
-    code, text, _ = called(served, "stop", "--yes", run_id)
-    assert code == 0
-    assert "stopped (enough)" in text
-
-
 def test_a_script_may_say_the_same_request_again_at_any_later_time(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
     served.federation.join()
@@ -192,14 +159,6 @@ def test_a_script_may_say_the_same_request_again_at_any_later_time(served: Serve
     assert code == 1
     assert "send this one with a new id" in error
     assert answered(served, "stop", "--yes", run_id, "--request-id", "nightly-stop")["status"] == "stopped"
-
-
-def test_what_a_run_does_not_allow_is_refused_with_a_sentence(served: ServedGateway, config: Path) -> None:
-    run_id = answered(served, "start", "--config", config)["run_id"]
-    called(served, "stop", "--yes", run_id)
-    code, out, error = called(served, "resume", run_id)
-    assert (code, out) == (1, "")
-    assert "stopp" in error
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "pause", "resume", "stop", "fetch", "edit"])
@@ -327,28 +286,6 @@ def test_fetching_from_a_run_that_goes_on_takes_what_has_committed_so_far(
     served.federation.run_to_end(run_id)
     assert called(served, "fetch", run_id, "--out", tmp_path / "out")[0] == 0
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 3
-
-
-def test_a_folder_of_another_run_or_one_that_cannot_be_written_is_refused(
-    served: ServedGateway, config: Path, tmp_path: Path
-) -> None:
-    first, second = (served.create_and_finish() for _ in range(2))
-    assert called(served, "fetch", first, "--out", tmp_path / "out")[0] == 0
-    code, _, error = called(served, "fetch", second, "--out", tmp_path / "out")
-    assert code == 2
-    assert f"holds the run {first}" in error
-    (tmp_path / "file").write_text("")
-    code, _, error = called(served, "fetch", first, "--out", tmp_path / "file" / "out")
-    assert code == 4
-    assert "choose another with --out" in error
-
-
-def test_an_aggregator_that_is_away_is_said_by_the_gateway(served: ServedGateway) -> None:
-    served.stop_aggregator()
-    code, _, error = called(served, "list")
-    served.start_aggregator()
-    assert code == 3
-    assert "aggregator" in error
 
 
 # Keeping the list in order

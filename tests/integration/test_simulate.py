@@ -18,9 +18,8 @@ from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import EVALUATIONS, FILES, MANIFEST, METRICS, MODEL, PROTOTYPES, RELIABILITY
-from fedplcc.shared.documents import Event
-from fedplcc.shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
-from fedplcc.simulation import Observers, Simulation
+from fedplcc.shared.errors import DiskFull, InvalidConfig, InvalidData
+from fedplcc.simulation import Simulation
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
@@ -56,23 +55,6 @@ def test_a_simulation_run_twice_gives_the_same_bytes_and_leaves_every_file(
     assert manifest["config"]["run"]["method"] == method
     assert {entry["num_examples"] for entry in manifest["clients"].values()} == {24}
     assert all(entry["environment"]["packages"]["torch"] for entry in manifest["clients"].values())
-
-
-def test_every_report_of_a_client_is_kept_with_its_counts(data: Path, tmp_path: Path) -> None:
-    simulated(tiny_federation.document(data), tmp_path)
-    reports = [json.loads(line) for line in (tmp_path / EVALUATIONS).read_text().splitlines()]
-    assert [(report["round"], report["client_id"]) for report in reports] == [
-        (number, client) for number in (1, 2, 3) for client in tiny_federation.CLIENTS
-    ]
-    assert all(report["counts"][0]["total"] == [8, 8, 8] for report in reports)
-    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
-        metrics = json.loads(line)
-        accuracy = {
-            report["domain"]: sum(report["counts"][0]["correct"]) / 24
-            for report in reports
-            if report["round"] == metrics["round"]
-        }
-        assert accuracy == {client: metrics["accuracy"][client] for client in tiny_federation.CLIENTS}
 
 
 def test_confusion_and_histograms_are_kept_where_the_run_asks_and_change_nothing_else(
@@ -139,37 +121,6 @@ def test_interrupted_and_continued_equals_uninterrupted(
     assert hashed(tmp_path / "parts") == hashed(tmp_path / "whole")
 
 
-def test_the_history_is_told_once_and_in_order(data: Path, tmp_path: Path) -> None:
-    events: list[Event] = []
-    simulation = Simulation(
-        tiny_federation.federation(tiny_federation.document(data)),
-        tmp_path,
-        request_id="r",
-        device="cpu",
-        observers=Observers(on_event=events.append),
-    )
-    try:
-        simulation.run_to_end()
-    finally:
-        simulation.close()
-    sequences = [event.sequence for event in events]
-    assert sequences == sorted(set(sequences))
-    types = [event.type for event in events]
-    assert types[0] == "run_created"
-    assert types[-1] == "run_completed"
-    updates = [(event.round, event.client_id) for event in events if event.type == "update_committed"]
-    assert updates == [(0, "left"), *((number, name) for number in (1, 2, 3) for name in tiny_federation.CLIENTS)]
-
-
-def test_another_configuration_on_the_same_state_is_refused(data: Path, tmp_path: Path) -> None:
-    Simulation(
-        tiny_federation.federation(tiny_federation.document(data)), tmp_path, request_id="r", device="cpu"
-    ).close()
-    other = tiny_federation.federation(tiny_federation.document(data, training={"local_steps": 5}))
-    with pytest.raises(RequestIdReused):
-        Simulation(other, tmp_path, request_id="r", device="cpu")
-
-
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -185,18 +136,6 @@ def test_a_client_whose_data_cannot_be_used_ends_it_with_a_sentence(
     values["clients"]["right"] = {"data": spec}
     with pytest.raises(InvalidData, match=f"client right: .*{said}"):
         simulated(values, tmp_path / "out")
-
-
-def test_data_that_are_mended_go_on_from_where_the_run_was(data: Path, tmp_path: Path) -> None:
-    late = tmp_path / "late.npz"
-    values = tiny_federation.document(data)
-    values["clients"]["right"] = {"data": f"npz:{late}"}
-    with pytest.raises(InvalidData, match="client right"):
-        simulated(values, tmp_path / "out")
-    late.write_bytes((data / "right.npz").read_bytes())
-    simulated(values, tmp_path / "out")
-    simulated(tiny_federation.document(data), tmp_path / "whole")
-    assert hashed(tmp_path / "out") == hashed(tmp_path / "whole")
 
 
 def test_a_specification_that_is_corrected_is_trained_in_the_same_folder_and_then_keeps_it(
@@ -238,18 +177,6 @@ def test_a_device_that_is_not_there_is_said_before_anything_begins(data: Path, t
         )
 
 
-def test_a_client_without_a_test_set_is_null_and_not_zero(data: Path, tmp_path: Path) -> None:
-    with np.load(data / "right.npz") as whole:
-        parts = dict(whole)
-    parts["x_test"], parts["y_test"] = parts["x_test"][:0], parts["y_test"][:0]
-    np.savez(tmp_path / "untested.npz", **parts)
-    values = tiny_federation.document(data, run={"rounds": 1})
-    values["clients"]["right"] = {"data": f"npz:{tmp_path / 'untested.npz'}"}
-    accuracy = simulated(values, tmp_path / "out")["accuracy"]
-    assert accuracy["right"] is None
-    assert accuracy["mean"] == accuracy["left"]
-
-
 def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path, tmp_path: Path) -> None:
     values = tiny_federation.document(data, training={"local_steps": 40})
     simulated(values, tmp_path / "whole")
@@ -289,22 +216,3 @@ def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path
     other = CliRunner().invoke(app, [*words, "--seed", "1"])
     assert other.exit_code == 2
     assert "another configuration" in other.stderr
-
-
-@pytest.mark.full
-def test_ctrl_c_ends_the_command_cleanly_and_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
-    values = tiny_federation.document(data, run={"rounds": 1000})
-    config, out = write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out"
-    arguments = command("simulate", "--config", config, "--device", "cpu", "--out", out)
-    with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert any("round" in line for line in process.stdout)  # the table begins: data are read, a round has committed
-        process.send_signal(signal.SIGINT)
-        text = process.stderr.read()
-        assert process.wait(RUN_S) == 130
-    assert text.startswith("fedplcc: interrupted; ")
-    assert f"--out {out}" in text
-    assert "Traceback" not in text

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
-from fedplcc.shared.steering import StopRun
 from tests.support.federation.class_folders import NUM_PER_CLASS, write_class_folders
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
@@ -40,23 +39,6 @@ class Net(nn.Module):
         if len(x) > 2 and os.environ.get("SITE") == "code":
             raise LookupError("the name of a patient")
         return self.base(x)
-
-class TimmUnderTwoLayers(nn.Module):
-    def __init__(self, num_classes, image_size):
-        import timm
-
-        super().__init__()
-        self.backbone = timm.create_model("test_resnet", num_classes=0)
-        self.feature_dim = self.backbone.num_features
-        self.classifier = nn.Sequential(
-            nn.Linear(self.feature_dim, 8), nn.ReLU(), nn.Linear(8, num_classes)
-        )
-
-    def features(self, x):
-        return self.backbone(x)
-
-    def forward(self, x):
-        return self.classifier(self.backbone(x))
 """
 
 
@@ -181,39 +163,3 @@ def test_a_site_refuses_code_that_its_owner_did_not_list_and_rest_says_so(
     assert [event["data"]["reason"] for event in events if event["type"] == "client_problem"][-1:] == [
         "CODE_NOT_ALLOWED"
     ]
-
-
-def test_a_head_of_two_layers_is_refused_to_creff_and_everybody_reads_why_and_timms_own_is_taken(
-    federation: Federation, control: RunControl, tmp_path: Path
-) -> None:
-    """CReFF trains the head at the server. The hidden layer of `timm:NAME` makes features: its head is the layer above."""
-    model = "site_model:TimmUnderTwoLayers"
-    federation.start_trainer("ann", write_site(tmp_path / "data"), "--allow-code", model)
-    federation.start_gateway()
-    run_id = control.create(
-        {
-            "run": {"method": "creff", "rounds": 1, "clients": ["ann"]},
-            "model": {"name": model},
-            "data": {"classes": list(CLASSES), "image_size": 16},
-        }
-    ).run_id
-
-    def refusal() -> Any:
-        events = get(federation, f"/v1/runs/{run_id}/events?page_size=1000")["events"]
-        return next((event for event in events if event["type"] == "update_refused"), None)
-
-    said = eventually(refusal, "the first model is refused", 120)["data"]
-    assert said["check"] == "linear_head"
-    sentence = f"model '{model}' has a head of 4 tensors; creff needs one linear layer (weight and bias)"
-    assert said["detail"] == sentence
-    (rejection,) = get(federation, f"/v1/runs/{run_id}")["rejections"]
-    assert (rejection["client_id"], rejection["detail"]) == ("ann", sentence)
-    control.steer(run_id, StopRun())
-    small = {"num_features": 2, "match_steps": 1, "retrain_epochs": 1}
-    run_to_end(
-        control,
-        run={"method": "creff", "rounds": 1, "clients": ["ann"]},
-        model={"name": "timm:test_resnet", "options": {"hidden_dim": 8}},
-        data={"image_size": 32},
-        method=small,
-    )

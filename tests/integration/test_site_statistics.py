@@ -12,13 +12,11 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from tests.support.federation import tiny_federation
-from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.deployed import deployed
 from tests.support.federation.simulations import hashed, simulated
 
 pytestmark = pytest.mark.slow
 
-RUN_S = 120.0
 AT_SITE = {"evaluation": {"batch_norm": "site", "confusion": True}}
 SHORT = {"local_steps": 1, "learning_rate": 0.001}
 """So little training that models make mistakes, each its own."""
@@ -52,45 +50,12 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_evaluation_at_the_sites_changes_nothing_but_reports(data: Path, runs: Path, tmp_path: Path) -> None:
-    simulated(document(data), tmp_path)
-    lines = lines_of(runs / "site")
-    assert all(line["accuracy_local"] != line["accuracy"] for line in lines)
-    without = [{key: line[key] for key in line if key not in ("accuracy_local", "macro_f1")} for line in lines]
-    assert without == lines_of(tmp_path)
-    for name in ("model.safetensors", "prototypes.safetensors"):
-        assert (runs / "site" / name).read_bytes() == (tmp_path / name).read_bytes()
-
-
-@pytest.mark.full
-def test_prototypes_of_the_sites_change_prototypes_and_what_is_learnt_from_them(runs: Path) -> None:
-    both, site = lines_of(runs / "both"), lines_of(runs / "site")
-    assert both[0]["model_sha256"] == site[0]["model_sha256"], "no prototype took part in it"
-    assert both[0]["accuracy_local"] == site[0]["accuracy_local"]
-    assert both[0]["prototypes_sha256"] != site[0]["prototypes_sha256"]
-    assert all(line["model_sha256"] != other["model_sha256"] for line, other in zip(both[1:], site[1:], strict=True))
-
-
-@pytest.mark.full
 def test_parallel_clients_and_processes_end_in_the_same_bytes(data: Path, runs: Path, tmp_path: Path) -> None:
     values = document(data, **AT_SITE, **FROM_SITE)
     simulated(values, tmp_path / "parallel", jobs=2)
     assert hashed(tmp_path / "parallel") == hashed(runs / "both")
-    with Federation(tmp_path) as federation:
-        federation.start_aggregator()
-        for name, client in values["clients"].items():
-            subset = ("--samples-per-class", "3") if "samples_per_class" in client else ()
-            federation.start_trainer(name, client["data"], *subset)
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        run_id = control.create(tiny_federation.run_document(values)).run_id
-        eventually(lambda: len(lines_from(control, run_id)) >= 3, "round 3 ends", RUN_S)
-        found = lines_from(control, run_id)
-        control.close()
-    assert found == lines_of(runs / "both")
-
-
-def lines_from(control: RunControl, run_id: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in control.metrics_lines(run_id) if line]
+    with deployed(tmp_path, values["clients"]) as running:
+        assert [json.loads(line) for line in running.control.run_to_end(values)] == lines_of(runs / "both")
 
 
 def adapted_and_evaluated(model: Path, data: Path, file: Path, calibration: Path, *subset: str) -> dict[str, Any]:

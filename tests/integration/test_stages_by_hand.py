@@ -76,13 +76,6 @@ def test_a_person_who_watches_a_run_sees_the_stage_of_each_round(
     assert [line[: len(names) + 1] for line in lines] == [[str(k), *place] for k, place in enumerate(places, start=1)]
 
 
-def test_a_run_without_stages_shows_none(served: ServedGateway) -> None:
-    shown = CliRunner().invoke(app, ["run", "status", in_round_1(served), "--gateway", served.url])
-    assert (shown.exit_code, "stage" in shown.stdout) == (0, False)
-    asked = CliRunner().invoke(app, ["run", "status", "--json", "--gateway", served.url])
-    assert json.loads(asked.stdout)["stages"] is None
-
-
 def test_a_run_that_ends_its_stages_itself_is_not_told_to(served: ServedGateway) -> None:
     code, _, said = advanced(served, in_round_1(served))
     assert code != 0

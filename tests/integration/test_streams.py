@@ -13,13 +13,11 @@ from fedplcc.shared.types import RunStatus
 from fedplcc.simulation import Observers, Simulation
 from fedplcc.trainer.cancellation import Cancelled
 from tests.support.federation import tiny_federation
-from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.deployed import deployed
 from tests.support.federation.simulations import hashed, simulated
 
 pytestmark = pytest.mark.slow
 
-RUN_S = 120.0
 CLASSES_OF_STAGES = [["thin"], ["wide", "plain"], ["plain"]]
 STREAM = {"stages": 3, "rounds_per_stage": 1, "passes": 2, "classes": CLASSES_OF_STAGES}
 
@@ -104,12 +102,15 @@ def test_an_interruption_in_every_round_changes_no_byte(data: Path, expected: Pa
     assert [json.loads(line) for line in lines] == lines_of(expected)
 
 
-def await_round(control: RunControl, run_id: str, number: int) -> None:
-    eventually(lambda: len(lines_from(control, run_id)) >= number, f"round {number} ends", RUN_S)
-
-
-def lines_from(control: RunControl, run_id: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in control.metrics_lines(run_id) if line]
+def through_processes(values: dict[str, Any], folder: Path, *killed_after: int) -> list[dict[str, Any]]:
+    """The lines of the run as processes, all of which are killed after these rounds."""
+    with deployed(folder, values["clients"]) as running:
+        run_id = running.control.create(tiny_federation.run_document(values)).run_id
+        for number in killed_after:
+            running.await_round(run_id, number)
+            running.kill_all()
+        running.await_round(run_id, 6)
+        return running.lines(run_id)
 
 
 @pytest.mark.parametrize(
@@ -117,54 +118,12 @@ def lines_from(control: RunControl, run_id: str) -> list[dict[str, Any]]:
 )
 def test_processes_end_in_the_same_bytes(is_killed: bool, data: Path, expected: Path, tmp_path: Path) -> None:
     values = document(data)
-    with Federation(tmp_path) as federation:
-        aggregator = federation.start_aggregator()
-        trainers = [federation.start_trainer(name, values["clients"][name]["data"]) for name in tiny_federation.CLIENTS]
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        run_id = control.create(tiny_federation.run_document(values)).run_id
-        for number in (1, 3) if is_killed else ():
-            await_round(control, run_id, number)
-            for process in (aggregator, *trainers):
-                process.kill()
-            federation.start_aggregator()
-            for trainer in trainers:
-                trainer.start()
-            control.close()
-            control = RunControl(federation.address, tls=federation.operator_tls)
-        await_round(control, run_id, 6)
-        found = lines_from(control, run_id)
-        control.close()
-    assert found == lines_of(expected)
+    assert through_processes(values, tmp_path, *((1, 3) if is_killed else ())) == lines_of(expected)
 
 
 def fedmlp(data: Path) -> dict[str, Any]:
     """FedMLP, whose clients remember classes of earlier stages and keep their heads."""
     return document(data, "fedmlp", train_on="cumulative")
-
-
-@pytest.mark.full
-def test_fedmlp_remembers_earlier_stages_in_the_same_bytes_everywhere(data: Path, tmp_path: Path) -> None:
-    simulated(fedmlp(data), tmp_path / "one")
-    lines = lines_of(tmp_path / "one")
-    assert "inter_task" not in lines[0]["loss"], "in the first stage there is nothing to remember"
-    assert all("inter_task" in line["loss"] for line in lines[1:])
-    simulated(fedmlp(data), tmp_path / "two", jobs=2)
-    assert hashed(tmp_path / "two") == hashed(tmp_path / "one")
-    values = fedmlp(data)
-    with Federation(tmp_path) as federation:
-        federation.start_aggregator()
-        trainers = [federation.start_trainer(name, values["clients"][name]["data"]) for name in tiny_federation.CLIENTS]
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        run_id = control.create(tiny_federation.run_document(values)).run_id
-        for number in (1, 2, 4):
-            await_round(control, run_id, number)
-            for trainer in trainers:
-                trainer.kill()
-                trainer.start()
-        await_round(control, run_id, 6)
-        found = lines_from(control, run_id)
-        control.close()
-    assert found == lines
 
 
 def planned(data: Path) -> dict[str, Any]:
@@ -181,24 +140,7 @@ def test_a_client_that_comes_and_goes_by_plan_leaves_the_same_bytes_everywhere(d
     assert [line["cohort"] for line in lines] == [["left"], ["left", "right"], ["left", "right"]] + [["left"]] * 3
     simulated(values, tmp_path / "two", jobs=2)
     assert hashed(tmp_path / "two") == hashed(tmp_path / "one")
-    with Federation(tmp_path) as federation:
-        aggregator = federation.start_aggregator()
-        trainers = [federation.start_trainer(name, values["clients"][name]["data"]) for name in tiny_federation.CLIENTS]
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        run_id = control.create(tiny_federation.run_document(values)).run_id
-        for number in (1, 4):
-            await_round(control, run_id, number)
-            for process in (aggregator, *trainers):
-                process.kill()
-            aggregator = federation.start_aggregator()
-            for trainer in trainers:
-                trainer.start()
-            control.close()
-            control = RunControl(federation.address, tls=federation.operator_tls)
-        await_round(control, run_id, 6)
-        found = lines_from(control, run_id)
-        control.close()
-    assert found == lines
+    assert through_processes(values, tmp_path, 1, 4) == lines
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedmlp"])
@@ -221,12 +163,3 @@ def test_clients_choose_among_the_classes_that_they_have_seen(method: str, data:
                 assert own["correct"] == own["total"], "the only class that it has seen is right"
             if report["client_id"] == "right":
                 assert own["correct"][0] == 0, "it has no image of the first class, and never names it"
-
-
-@pytest.mark.full
-def test_without_its_terms_and_heads_fedmlp_is_fedavg_in_every_stage(data: Path, tmp_path: Path) -> None:
-    off = {"lambda1": 0.0, "lambda2": 0.0, "lambda3": 0.0, "own_head": False}
-    simulated({**fedmlp(data), "method": off}, tmp_path / "off")
-    simulated(document(data, "fedavg", train_on="cumulative"), tmp_path / "fedavg")
-    models = [[line["model_sha256"] for line in lines_of(tmp_path / name)] for name in ("off", "fedavg")]
-    assert models[0] == models[1]

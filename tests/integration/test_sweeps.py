@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -13,13 +12,12 @@ from typing import Any
 
 import pytest
 
-import fedplcc
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.report.tables import MEASURED
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
-from tests.support.federation.simulations import hashed, simulated, write_config
+from tests.support.federation.simulations import write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -105,32 +103,3 @@ def test_a_killed_study_goes_on_to_the_same_choice_and_the_same_report(folder: P
             (out / name).read_text().rpartition(MEASURED)[0 if name == "report.md" else 2] for out in (whole, killed)
         )
         assert one == other, name
-
-
-def test_no_test_accuracy_is_told_before_the_choice_and_the_chosen_trial_is_a_cell(
-    folder: Path, tmp_path: Path
-) -> None:
-    out, log = tmp_path / "out", tmp_path / "log"
-    process = begin(folder, out, log)
-    try:
-        assert process.wait(RUN_S) == ExitCode.OK, log.read_text()
-    finally:
-        process.kill()
-    trials, _, rest = log.read_text().partition(f"cells are to be trained; results in {out}\n")
-    assert len(re.findall(r"mean accuracy on validation images \d", trials)) == 3
-    assert not re.findall(r"mean accuracy \d", trials)
-    assert re.findall(r"mean accuracy \d", rest)
-    choice = json.loads((out / "chosen.json").read_text())["stripes/average"]
-    seeds = [out / f"stripes/average/seed-{seed}" for seed in (0, 1)]
-    assert begun_in(log)[3:] == ["stripes/average/seed-1"], "seed 0 is the chosen trial"
-    assert hashed(seeds[0]) == hashed(out / "trials/stripes" / choice["chosen"]["name"] / "seed-0")
-    assert (out / "chosen.json").stat().st_mtime_ns <= (seeds[1] / "federation.json").stat().st_mtime_ns
-    rate = choice["chosen"]["point"]["training.learning_rate"]
-    values = tiny_federation.document(
-        folder, "fedavg", run={"seed": 1, "rounds": 2}, training={"learning_rate": rate}, **SECTIONS
-    )
-    simulated(values, tmp_path / "simulated")
-    assert hashed(seeds[1]) == hashed(tmp_path / "simulated")
-    result = fedplcc.compare(folder / "compare.toml", out=out, report_only=True)
-    assert result.chosen == {"stripes/average": {"training.learning_rate": rate}}
-    assert result.missing == {}

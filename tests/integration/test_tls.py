@@ -18,15 +18,12 @@ from fedplcc.shared.gen.fedplcc.v1 import (
     enrol_service_pb2_grpc,
     round_service_pb2,
     round_service_pb2_grpc,
-    types_pb2,
 )
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.statuses import translated
 from fedplcc.shared.wire.tls import ClientTls
-from tests.support.federation import tiny_federation
-from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.identity.issued import issued
 
@@ -36,21 +33,6 @@ WAIT_S = 300.0
 def endpoint(federation: Federation) -> dict[str, int]:
     found: dict[str, int] = json.loads((federation.folder / "aggregator" / "endpoint.json").read_text())
     return found
-
-
-def test_a_run_over_mutual_tls_ends_in_the_simulations_bytes(federation: Federation, data: Path) -> None:
-    values = tiny_federation.document(data, run={"rounds": 2})
-    expected = tiny_federation.simulated(federation.folder / "reference", values)
-    federation.start_aggregator()
-    control = RunControl(federation.address, tls=federation.operator_tls)
-    run_id = control.create(tiny_federation.run_document(values)).run_id
-    for name in tiny_federation.CLIENTS:
-        federation.start_trainer(name, f"npz:{data}/{name}.npz")
-    completed = types_pb2.RUN_STATUS_COMPLETED
-    eventually(lambda: control.get(run_id).status == completed, "the run completes", WAIT_S)
-    last = json.loads(control.metrics_lines(run_id)[-1])
-    control.close()
-    assert last["model_sha256"] == expected[-1]["model_sha256"]
 
 
 def doctor(federation: Federation) -> str:

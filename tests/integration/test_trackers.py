@@ -170,21 +170,3 @@ def test_a_deployed_run_is_followed_and_followed_again_with_the_values_of_its_me
         )
         assert [number for number, _ in curves[SECONDS]] == [1, 2, 3]
     assert len(client.list_artifacts(kept, "model")) == 2
-
-
-@pytest.mark.full
-def test_a_comparison_tells_trackers_of_every_cell_and_of_those_that_were_trained_before(tmp_path: Path) -> None:
-    config_in(tmp_path, "cells")
-    (tmp_path / "compare.toml").write_text(
-        '[compare]\nseeds = [0]\n[datasets.tiny]\nconfig = "run.toml"\nset = { "run.rounds" = 2 }\n'
-        '[rows.average]\nmethod = "fedavg"\n[rows.prototypes]\nmethod = "fedplcc"\n'
-    )
-    words = ["compare", "--config", str(tmp_path / "compare.toml"), "--out", str(tmp_path / "out"), "--device", "cpu"]
-    log = tmp_path / "log.jsonl"
-    assert CliRunner().invoke(app, [*words, "--only", "average"]).exit_code == 0
-    for _ in range(2):
-        result = CliRunner().invoke(app, [*words, "--log", f"jsonl:{log}"])
-        assert result.exit_code == 0, result.output
-    for row in ("average", "prototypes"):
-        curves = kept_curves.of_jsonl(log, f"tiny/{row}/seed-0")
-        assert rounds_of(curves)["accuracy/mean"] == [1, 2]

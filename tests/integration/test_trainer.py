@@ -5,31 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedplcc.shared.convert.clients import client_from_proto
 from fedplcc.shared.errors import InvalidArgument, InvalidData
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
-from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
 from fedplcc.shared.types import Client, ClientActivity
-from fedplcc.trainer.aggregator.connection import AggregatorConnection
-from fedplcc.trainer.readings.metrics import TrainerMetrics
-from fedplcc.trainer.task.client_state import ClientStates
-from fedplcc.trainer.task.runner import TaskRunner
-from fedplcc.trainer.task.site import ClientSite
-from fedplcc.trainer.worker import Worker
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually, free_port
-from tests.support.hosts.memory_folder import memory_folder
+from tests.support.federation.thread_trainer import ThreadTrainer
 
 NUM_EXAMPLES, BATCH = 12, 4
 
@@ -57,48 +47,8 @@ def a_document(steps: int = 2, rounds: int = 2, **sections: Any) -> dict[str, An
     return document
 
 
-class RunningTrainer:
-    """A worker in a thread of this process, with the registry that it counts in."""
-
-    def __init__(self, federation: Federation, data: str, token: str = "t" * 20, **options: Any) -> None:
-        self.registry = new_registry("trainer")
-        metrics = TrainerMetrics(self.registry)
-        self._folder = memory_folder()
-        states = ClientStates(Path(self._folder.name))
-        runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), states, metrics=metrics)
-        tls = federation.client_tls("ann")
-        connection = AggregatorConnection(federation.address, "ann", token, metrics, tls=tls)
-        self.worker = Worker(runner, connection, metrics, **options)
-        self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.worker.run()
-        except Exception as error:
-            self.error = error
-
-    def end(self) -> None:
-        self.worker.end()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        self._folder.cleanup()
-
-    def wait(self) -> None:
-        """Wait for it to end by itself."""
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        self._folder.cleanup()
-
-    def value(self, name: str, **labels: str) -> float:
-        value = self.registry.get_sample_value(f"fedplcc_{name}", labels)
-        assert value is not None
-        return value
-
-    @property
-    def num_samples(self) -> float:
-        return self.value("training_samples_total")
+def started(federation: Federation, data: str, **options: Any) -> ThreadTrainer:
+    return ThreadTrainer(federation.address, "ann", data, tls=federation.client_tls("ann"), **options)
 
 
 @pytest.fixture
@@ -115,8 +65,8 @@ def control(aggregator: Federation) -> Iterator[RunControl]:
 
 
 @pytest.fixture
-def trainer(aggregator: Federation, data: str) -> Iterator[RunningTrainer]:
-    trainer = RunningTrainer(aggregator, data)
+def trainer(aggregator: Federation, data: str) -> Iterator[ThreadTrainer]:
+    trainer = started(aggregator, data)
     yield trainer
     trainer.end()
 
@@ -142,11 +92,11 @@ def is_idle(control: RunControl) -> bool:
     return client.is_connected and client.activity is ClientActivity.IDLE and client.run_id == ""
 
 
-def test_a_trainer_serves_one_run_after_another(trainer: RunningTrainer, control: RunControl) -> None:
+def test_a_trainer_serves_one_run_after_another(trainer: ThreadTrainer, control: RunControl) -> None:
     first = completed(control, control.create(a_document(), "first").run_id)
     second = completed(control, control.create(a_document(), "second").run_id)
     assert first == second
-    assert first[-1]["accuracy"]["hospital"] is not None
+    assert first[-1]["accuracy"]["ann"] is not None
     done = {"outcome": "done"}  # a task is counted after the answer to its report, which ends the run
     eventually(lambda: trainer.value("tasks_total", kind="evaluate", **done) == 4, "the last evaluation is counted")
     assert trainer.value("tasks_total", kind="train", **done) == 4
@@ -156,7 +106,7 @@ def test_a_trainer_serves_one_run_after_another(trainer: RunningTrainer, control
 
 
 def test_a_training_that_runs_while_the_aggregator_dies_is_not_thrown_away(
-    aggregator: Federation, trainer: RunningTrainer, control: RunControl
+    aggregator: Federation, trainer: ThreadTrainer, control: RunControl
 ) -> None:
     undisturbed = completed(control, control.create(a_document(steps=200), "undisturbed").run_id)
     before = trainer.num_samples
@@ -172,33 +122,8 @@ def test_a_training_that_runs_while_the_aggregator_dies_is_not_thrown_away(
     assert trainer.value("aggregator_connected") == 1
 
 
-def test_a_stop_in_the_middle_of_training_leaves_the_trainer_idle_and_of_use(
-    trainer: RunningTrainer, control: RunControl
-) -> None:
-    run_id = control.create(a_document(steps=100_000), "endless").run_id
-    eventually(lambda: trainer.num_samples > 0, "training begins")
-    control.steer(run_id, StopRun())
-    eventually(lambda: is_idle(control), "the trainer is idle", 5)
-    completed(control, run_id, types_pb2.RUN_STATUS_STOPPED)
-    assert trainer.value("tasks_total", kind="train", outcome="cancelled") == 1
-    assert len(completed(control, control.create(a_document(), "next").run_id)) == 2
-
-
-def test_a_round_that_is_paused_at_once_begins_anew_and_ends_in_the_same_bytes(
-    trainer: RunningTrainer, control: RunControl
-) -> None:
-    undisturbed = completed(control, control.create(a_document(steps=150), "undisturbed").run_id)
-    before = trainer.num_samples
-    run_id = control.create(a_document(steps=150), "paused").run_id
-    eventually(lambda: trainer.num_samples > before, "training begins")
-    control.steer(run_id, PauseRun(now=True))
-    eventually(lambda: is_idle(control), "the trainer is idle", 5)
-    control.steer(run_id, ResumeRun())
-    assert completed(control, run_id) == undisturbed
-
-
 def test_a_pause_that_is_taken_back_at_once_cannot_leave_the_trainer_without_work(
-    trainer: RunningTrainer, control: RunControl
+    trainer: ThreadTrainer, control: RunControl
 ) -> None:
     run_id = control.create(a_document(steps=300), "hurried").run_id
     eventually(lambda: trainer.num_samples > 0, "training begins")
@@ -213,7 +138,7 @@ def test_a_trainer_that_finds_no_aggregator_says_so_and_comes_in_when_there_is_o
 ) -> None:
     federation.port = free_port()
     with caplog.at_level(logging.INFO, "trainer"):
-        trainer = RunningTrainer(federation, data)
+        trainer = started(federation, data)
         try:
             eventually(lambda: trainer.value("retries_total", operation="join") >= 2, "it tries again")
             (warning,) = said(caplog, logging.WARNING)
@@ -227,11 +152,11 @@ def test_a_trainer_that_finds_no_aggregator_says_so_and_comes_in_when_there_is_o
 
 
 def test_of_two_trainers_for_one_client_the_second_waits_until_the_first_is_gone(
-    aggregator: Federation, trainer: RunningTrainer, control: RunControl, data: str, caplog: pytest.LogCaptureFixture
+    aggregator: Federation, trainer: ThreadTrainer, control: RunControl, data: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     eventually(lambda: trainer.value("aggregator_connected") == 1, "the first is in")
     with caplog.at_level(logging.INFO, "trainer"):
-        second = RunningTrainer(aggregator, data, token="another-token-of-some-length")
+        second = started(aggregator, data, token="another-token-of-some-length")
         try:
             eventually(lambda: second.value("retries_total", operation="join") >= 1, "the second tries")
             assert [warning["reason"] for warning in said(caplog, logging.WARNING)] == ["CLIENT_ID_TAKEN"]
@@ -246,7 +171,7 @@ def test_of_two_trainers_for_one_client_the_second_waits_until_the_first_is_gone
 def test_data_that_do_not_fit_are_reported_once_and_the_trainer_is_there_for_the_next_run(
     aggregator: Federation, control: RunControl, data: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = RunningTrainer(aggregator, data, retry_failed_s=0.05)
+    trainer = started(aggregator, data, retry_failed_s=0.05)
     try:
         with caplog.at_level(logging.INFO, "trainer"):
             run_id = control.create(a_document(data={"classes": ["x", "y"]}), "wrong").run_id
@@ -262,34 +187,15 @@ def test_data_that_do_not_fit_are_reported_once_and_the_trainer_is_there_for_the
         trainer.end()
 
 
-def test_a_client_that_has_more_samples_than_it_announced_says_so_before_it_commits(
-    aggregator: Federation, control: RunControl, tmp_path: Path
-) -> None:
-    rng = np.random.default_rng(0)
-    for name in ("a", "b"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for number in range(10):
-            image = Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8))
-            image.save(tmp_path / "images" / name / f"{number}.png")
-    trainer = RunningTrainer(aggregator, f"folder:{tmp_path / 'images'}")
-    try:
-        eventually(lambda: trainer.value("aggregator_connected") == 1, "it is in")
-        assert the_client(control).num_examples == 16
-        assert len(completed(control, control.create(a_document(data={"test_every": 10})).run_id)) == 2
-        assert the_client(control).num_examples == 18
-    finally:
-        trainer.end()
-
-
 def test_a_trainer_without_data_ends_with_a_sentence(aggregator: Federation) -> None:
-    trainer = RunningTrainer(aggregator, "npz:/nowhere.npz")
+    trainer = started(aggregator, "npz:/nowhere.npz")
     trainer.wait()
     assert isinstance(trainer.error, InvalidData)
     assert "nowhere.npz" in trainer.error.detail
 
 
 def test_a_trainer_that_the_aggregator_refuses_for_good_ends(aggregator: Federation, data: str) -> None:
-    trainer = RunningTrainer(aggregator, data, token="short")
+    trainer = started(aggregator, data, token="short")
     trainer.wait()
     assert isinstance(trainer.error, InvalidArgument)
     assert "instance_token" in trainer.error.detail

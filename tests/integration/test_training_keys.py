@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 
 from fedplcc.shared.config.tables.training import AUGMENTATIONS
-from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from tests.support.federation import tiny_federation
-from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.deployed import deployed
 from tests.support.federation.simulations import hashed, simulated
 
 pytestmark = pytest.mark.slow
-
-RUN_S = 120.0
 
 
 def document(data: Path) -> dict[str, Any]:
@@ -39,13 +35,5 @@ def test_a_run_with_all_of_them_has_the_same_bytes_twice_and_as_processes(data: 
     assert hashed(tmp_path / "once") == hashed(tmp_path / "again")
     lines = [json.loads(line) for line in (tmp_path / "once" / "metrics.jsonl").read_text().splitlines()]
     assert [line["num_examples"] for line in lines] == [12 + 24] * 3
-    with Federation(tmp_path / "processes") as federation:
-        federation.start_aggregator()
-        federation.start_trainer("left", f"npz:{data / 'left.npz'}", "--fraction", "0.5")
-        federation.start_trainer("right", f"npz:{data / 'right.npz'}")
-        control = RunControl(federation.address, tls=federation.operator_tls)
-        run_id = control.create(tiny_federation.run_document(document(data))).run_id
-        ended = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED)
-        eventually(lambda: control.get(run_id).status in ended, f"run {run_id} ends", RUN_S)
-        assert [json.loads(line) for line in control.metrics_lines(run_id) if line] == lines
-        control.close()
+    with deployed(tmp_path / "processes", document(data)["clients"]) as running:
+        assert [json.loads(line) for line in running.control.run_to_end(document(data))] == lines

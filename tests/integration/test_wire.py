@@ -8,7 +8,6 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunCont
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyTrainer
-from tests.support.federation.processes import Federation, Process, eventually
+from tests.support.federation.processes import Federation, eventually
 from tests.support.identity.issued import channel_of
 
 NUMBERS = itertools.count()
@@ -115,47 +114,11 @@ def _until_completed(federation: Federation, client: NumpyClient, control: RunCo
     dialled.close()
 
 
-def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
-    running: Federation, control: RunControl, ann: GrpcClient
-) -> None:
-    ann.join()
-    run_id = control.create(a_document(clients=(ann.client_id,))).run_id
-    seen: list[str] = []
-
-    def watch() -> None:
-        for response in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, follow=True)):
-            seen.append(response.event.type)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    _until_completed(running, ann.client, control, run_id)
-    watcher.join(20)
-    assert not watcher.is_alive()
-    listed = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id))]
-    assert seen == listed
-    assert seen[0] == "run_created"
-    assert seen[-1] == "run_completed"
-    assert seen.count("round_committed") == 3
-    backwards = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, newest_first=True))]
-    assert backwards == listed[::-1]
-
-
 @pytest.mark.parametrize("wish", [{"newest_first": True}, {"before_sequence": 9}])
 def test_who_follows_a_run_cannot_ask_for_its_past_backwards(control: RunControl, wish: dict[str, Any]) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         list(control.stub.WatchRun(run_pb2.WatchRunRequest(follow=True, **wish), timeout=20))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_a_chunk_that_does_not_follow_is_refused_and_the_upload_goes_on(ann: GrpcClient, control: RunControl) -> None:
-    task = a_train_task(ann, control)
-    update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
-    ((blob, data),) = blobs.items()
-    with pytest.raises(errors.ChunkOutOfOrder):
-        ann.upload_parts(task, blob, iter([(0, data[:100]), (150, data[150:200])]))
-    assert ann.upload_status(task, blob).offset_bytes == 100
-    ann.upload(task, blob, data)
-    ann.commit(task, update)
 
 
 def test_an_altered_blob_is_refused_and_starts_again_from_nothing(ann: GrpcClient, control: RunControl) -> None:
@@ -179,25 +142,6 @@ def test_a_truncated_blob_is_refused_and_resumes_from_its_last_byte(ann: GrpcCli
         ann.commit(task, update)
     ann.upload(task, blob, data)
     assert ann.commit(task, update) == ann.commit(task, update)
-
-
-def test_a_blob_over_the_limit_and_a_chunk_over_the_limit_are_refused(ann: GrpcClient, control: RunControl) -> None:
-    task = a_train_task(ann, control)
-    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
-    ((blob, data),) = blobs.items()
-    with pytest.raises(errors.ChunkTooLarge):
-        ann.upload_parts(task, blob, iter([(0, data + bytes(5000))]))
-    huge = type(blob)(blob.role, blob.sha256, 1 << 40)
-    with pytest.raises(errors.BlobTooLarge):
-        ann.upload_status(task, huge)
-
-
-def test_a_message_over_the_limit_is_refused_by_the_transport(ann: GrpcClient, control: RunControl) -> None:
-    task = a_train_task(ann, control)
-    _update, blobs = ann.client.work(task, ann.download(task.payload.tensor_groups[0]))
-    ((blob, _data),) = blobs.items()
-    with pytest.raises(errors.ResourceExhausted):
-        ann.upload_parts(task, blob, iter([(0, bytes(6 << 20))]))
 
 
 def test_a_trainer_whose_upload_another_stream_of_it_ends_goes_on_where_that_one_got(
@@ -242,27 +186,6 @@ def test_a_client_cannot_fetch_a_blob_that_its_task_does_not_name(ann: GrpcClien
         ann.download(blob)
 
 
-def test_a_second_trainer_is_refused_while_the_lease_of_the_first_lives(running: Federation, ann: GrpcClient) -> None:
-    ann.join()
-    other = dial(running, NumpyClient(ann.client_id, token="another-instance-token"))
-    with pytest.raises(errors.ClientIdTaken, match="wait"):
-        other.join()
-    with pytest.raises(errors.ClientIdTaken):
-        other.heartbeat()
-
-    def joins() -> bool:
-        try:
-            other.join()
-        except errors.ClientIdTaken:
-            return False
-        return True
-
-    eventually(joins, "the lease of the first runs out", timeout_s=10)
-    with pytest.raises(errors.ClientIdTaken):
-        ann.heartbeat()
-    other.close()
-
-
 def test_the_same_instance_takes_over_its_stream_at_once(ann: GrpcClient) -> None:
     ann.join()
     older = ann.tasks()
@@ -278,15 +201,6 @@ def test_a_stream_ends_with_a_reason_when_the_lease_runs_out(ann: GrpcClient) ->
     ann.join()
     reasons = [step.end.reason for step in ann.tasks() if step.WhichOneof("step") == "end"]
     assert reasons == [round_pb2.StreamEnd.REASON_LEASE_EXPIRED]
-
-
-def test_calls_without_joining_and_unknown_runs_are_refused(ann: GrpcClient, control: RunControl) -> None:
-    with pytest.raises(errors.NotAMember):
-        ann.heartbeat()
-    with pytest.raises(errors.RunNotFound):
-        control.get("no-such-run")
-    with pytest.raises(errors.InvalidConfig, match="did you mean 'fedplcc'"):
-        control.create(a_document("fedplc"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"run": "\\ud800"}', "[" * 100_000])
@@ -330,65 +244,6 @@ def _second_aggregator(running: Federation, folder: Path) -> None:
         log = other.processes["aggregator"].log()
         assert "the port is taken" in log
         assert "Traceback" not in log
-
-
-def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
-    federation: Federation, tmp_path: Path
-) -> None:
-    running = federation
-    running.start_aggregator("--heartbeat-interval-s", "0.2")
-    control = RunControl(running.address, tls=running.operator_tls)
-    run_id = control.create(a_document("fedplcc")).run_id
-    stopped = threading.Event()
-
-    def act(client: NumpyClient) -> None:
-        while not stopped.is_set():
-            dialled = dial(running, client)
-            try:
-                dialled.join()
-                for response in dialled.tasks():
-                    if stopped.is_set():
-                        break
-                    if response.WhichOneof("step") == "end":
-                        break
-                    task = task_from_proto(response.task)
-                    if task.kind in (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE):
-                        dialled.perform(task)
-            except (errors.Unavailable, errors.NotAMember, errors.FailedPrecondition):
-                stopped.wait(0.05)
-            finally:
-                dialled.close()
-
-    actors = [threading.Thread(target=act, args=(client,), daemon=True) for client in (ANN, BOB)]
-    for actor in actors:
-        actor.start()
-    aggregator: Process = running.processes["aggregator"]
-    for reached in (1, 2):
-        eventually(partial(_has_reached, control, run_id, reached), f"round {reached} opens")
-        aggregator.kill()
-        running.start_aggregator()
-    eventually(lambda: _status_of(control, run_id) == 6, "the run completes")
-    lines = control.metrics_lines(run_id)
-    stopped.set()
-    aggregator.end()
-    for actor in actors:
-        actor.join(10)
-    control.close()
-    assert lines == undisturbed(tmp_path / "local", "fedplcc")
-
-
-def _has_reached(control: RunControl, run_id: str, number: int) -> bool:
-    try:
-        return control.get(run_id).round >= number
-    except errors.Unavailable:
-        return False
-
-
-def _status_of(control: RunControl, run_id: str) -> int:
-    try:
-        return int(control.get(run_id).status)
-    except errors.Unavailable:
-        return 0
 
 
 def test_what_a_scraper_sees_of_the_aggregator_counts_what_was_done(

@@ -18,9 +18,9 @@ from fedplcc.shared.identity.certificates import new_key, request_for
 from fedplcc.shared.types import MODEL, Task, TaskKind
 from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.siege.foe import Foe, closed, said
-from tests.chaos.siege.frames import PREFACE, SETTINGS, frame, opened_and_reset
 from tests.support.federation.dearest_requests import dearest_commits, dearest_join
 from tests.support.federation.grpc_client import GrpcClient
+from tests.support.federation.http2_frames import PREFACE, SETTINGS, frame, opened_and_reset
 from tests.support.federation.numpy_client import NumpyClient
 
 ROUND = "/fedplcc.v1.RoundService/"

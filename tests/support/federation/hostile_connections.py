@@ -3,7 +3,7 @@
     {"kind": "resets", "port": 50051, "source": "127.0.0.2", "connections": 16, "streams": 300, "path": "/...", ...}
     {"kind": "silence", "port": 50051, "source": "127.0.0.2", "connections": 500, "first": "1603010200"}
 
-It says "begun" when it is under way, goes on until its input ends, and imports nothing of this project.
+It says "begun" when it is under way, goes on until its input ends, and imports nothing of this project but its frames.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import struct
 import subprocess
 import sys
 import threading
@@ -20,13 +19,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tests.support.federation.http2_frames import (
+    CANCEL,
+    END_HEADERS,
+    HEADERS,
+    PREFACE,
+    RESET,
+    SETTINGS,
+    call_headers,
+    frame,
+)
+
 WAIT_S = 60.0
-RESET, HEADERS, SETTINGS = 3, 1, 4
-"""Kinds of frames of HTTP/2."""
-WHOLE = 4
-"""Flag of headers that are whole; the stream stays open."""
-CANCEL = struct.pack(">I", 8)
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 PAUSE_S = 0.05
 """Pause after a connection that could not be made."""
 
@@ -47,16 +51,6 @@ def hostile(**given: Any) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    """A frame of HTTP/2."""
-    return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
-
-
-def header(name: bytes, value: bytes) -> bytes:
-    """A header that goes into no table."""
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
 def connected(given: dict[str, Any]) -> socket.socket:
     """A connection from the source; with TLS if a file of a certificate is given, empty for none."""
     link = socket.create_connection(("127.0.0.1", given["port"]), timeout=10, source_address=(given["source"], 0))
@@ -72,10 +66,7 @@ def connected(given: dict[str, Any]) -> socket.socket:
 
 def reset_streams(given: dict[str, Any]) -> None:
     """Open calls and reset them at full speed, on a connection that is made again when it ends."""
-    scheme = b"https" if "certificate" in given else b"http"
-    names = (b":method", b"POST"), (b":scheme", scheme), (b":path", given["path"].encode()), (b":authority", b"x")
-    rest = (b"te", b"trailers"), (b"content-type", b"application/grpc")
-    block = b"".join(header(*each) for each in (*names, *rest))
+    block = call_headers(given["path"], "https" if "certificate" in given else "http")
     while True:
         try:
             with connected(given) as link:
@@ -83,7 +74,7 @@ def reset_streams(given: dict[str, Any]) -> None:
                 stream = 1
                 while True:
                     streams = range(stream, stream + 2 * given["streams"], 2)
-                    opened = b"".join(frame(HEADERS, WHOLE, each, block) for each in streams)
+                    opened = b"".join(frame(HEADERS, END_HEADERS, each, block) for each in streams)
                     link.settimeout(10)
                     link.sendall(opened + b"".join(frame(RESET, 0, each, CANCEL) for each in streams))
                     stream += 2 * given["streams"]

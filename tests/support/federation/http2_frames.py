@@ -15,11 +15,11 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
     return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
 
 
-def call_headers(method: str) -> bytes:
+def call_headers(method: str, scheme: str = "https") -> bytes:
     """The head of a call of gRPC, as HPACK without a table."""
     names = {
         ":method": "POST",
-        ":scheme": "https",
+        ":scheme": scheme,
         ":path": method,
         ":authority": "x",
         "te": "trailers",
