@@ -43,7 +43,7 @@ class StageMemory:
             if accuracy is None:
                 continue
             best[each] = max(accuracy, best.get(each, accuracy))
-            is_lost = each != stage and best[each] - accuracy > LOSS + _ROUNDING
+            is_lost = best[each] - accuracy > LOSS + _ROUNDING
             lost[each] = lost.get(each, 0) + 1 if is_lost else 0
         lost[stage] = 0
         return StageMemory(round=number, best=best, lost={each: rounds for each, rounds in lost.items() if rounds})
