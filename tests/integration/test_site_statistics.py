@@ -50,6 +50,17 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
+def test_evaluation_at_the_sites_changes_nothing_but_reports(data: Path, runs: Path, tmp_path: Path) -> None:
+    simulated(document(data), tmp_path)
+    lines = lines_of(runs / "site")
+    assert all(line["accuracy_local"] != line["accuracy"] for line in lines)
+    without = [{key: line[key] for key in line if key not in ("accuracy_local", "macro_f1")} for line in lines]
+    assert without == lines_of(tmp_path)
+    for name in ("model.safetensors", "prototypes.safetensors"):
+        assert (runs / "site" / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+@pytest.mark.full
 def test_parallel_clients_and_processes_end_in_the_same_bytes(data: Path, runs: Path, tmp_path: Path) -> None:
     values = document(data, **AT_SITE, **FROM_SITE)
     simulated(values, tmp_path / "parallel", jobs=2)

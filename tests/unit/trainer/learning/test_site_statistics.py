@@ -141,6 +141,23 @@ def test_a_site_with_a_single_image_has_statistics() -> None:
     assert all(tensor.isfinite().all() for tensor in model.state_dict().values())
 
 
+def test_two_passes_give_the_same_bits_whatever_was_there_before() -> None:
+    images, found = some_data(7), []
+    for seed in (1, 2):
+        model = a_normed()
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for layer in (model.of_images, model.of_vectors):
+                assert layer.running_mean is not None
+                layer.running_mean.uniform_()
+        state = torch.random.get_rng_state()
+        take_site_statistics(model, images, a_config())
+        assert torch.equal(state, torch.random.get_rng_state()), "nothing is drawn"
+        take_site_statistics(model, images, a_config())
+        found.append(digest(model))
+    assert found[0] == found[1]
+
+
 def test_all_else_of_a_model_stays() -> None:
     model = a_normed()
     before = copy.deepcopy(model.state_dict())
