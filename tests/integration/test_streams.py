@@ -121,11 +121,6 @@ def test_processes_end_in_the_same_bytes(is_killed: bool, data: Path, expected: 
     assert through_processes(values, tmp_path, *((1, 3) if is_killed else ())) == lines_of(expected)
 
 
-def fedmlp(data: Path) -> dict[str, Any]:
-    """FedMLP, whose clients remember classes of earlier stages and keep their heads."""
-    return document(data, "fedmlp", train_on="cumulative")
-
-
 def planned(data: Path) -> dict[str, Any]:
     """Everything that may change at once: stages twice, data read anew, a client that comes and goes, means of stages."""
     values = document(data, "fedmlp", reload="stage", epoch_model="stage_mean")

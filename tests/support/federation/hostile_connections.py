@@ -30,7 +30,6 @@ from tests.support.federation.http2_frames import (
     frame,
 )
 
-WAIT_S = 60.0
 PAUSE_S = 0.05
 """Pause after a connection that could not be made."""
 
