@@ -82,6 +82,12 @@ def test_guessing_ends_and_known_keys_go_on(keyed: Keyed) -> None:
         assert re.search(r'rate_limited_total\{[^}]*"failed_keys"[^}]*\} 3\.0', metrics)
 
 
+def test_wrong_codes_of_the_console_are_guesses(keyed: Keyed) -> None:
+    with restarted(keyed, "--guess-rate", NEVER) as http:
+        assert http.post("/v1/console/sessions", json={"code": "a guess"}).status_code == 401
+        assert http.post("/v1/console/sessions", json={"code": keyed.code()}).status_code == 429
+
+
 def test_one_key_is_limited_and_another_is_not(keyed: Keyed) -> None:
     (_, busy), (_, calm) = keyed.new_key("read"), keyed.new_key("read")
     with restarted(keyed, "--key-rate", NEVER) as http:
