@@ -1,6 +1,8 @@
 """A run's model for a site, without training: BatchNorm statistics of the site's images, or a temperature.
 
 Statistics look at no label; a temperature is fitted to labelled validation images (docs/algorithms.md, rule 12.6).
+New statistics make a fitted temperature void. It stands in the description beside the model: metadata of the model's file
+have no stable order.
 """
 
 from __future__ import annotations
