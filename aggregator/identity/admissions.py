@@ -202,12 +202,7 @@ class Admissions:
         return invitation, secret
 
     def enrol(self, invitation_id: str, secret: bytes, request: bytes) -> Admitted:
-        """Issue the certificate of an invitation; the same key again gets the same certificate.
-
-        Args:
-            invitation_id: Id of the invitation.
-            secret: Its secret.
-            request: Request for a certificate in DER.
+        """Issue the certificate of an invitation, for a request in DER; the same key again gets the same certificate.
 
         Raises:
             InvitationInvalid: There is no such invitation, or it has ended.
@@ -264,13 +259,7 @@ class Admissions:
     # Renewal and recovery
 
     def renew(self, role: Role, name: str, serial: str, request: bytes) -> Admitted:
-        """Issue a holder a certificate for a new key; the same key again gets the same certificate.
-
-        Args:
-            role: Role of the caller.
-            name: Name of the caller.
-            serial: Serial of its certificate.
-            request: Request for a certificate in DER.
+        """Issue a holder a certificate for a new key, for a request in DER; the same key again gets the same certificate.
 
         Raises:
             CertificateRevoked: The certificate was revoked.
@@ -281,10 +270,7 @@ class Admissions:
         return self._renew(role, name, serial, key_of_request(request), "RenewCertificate")
 
     def begin_recovery(self, certificate: bytes) -> bytes:
-        """Return a challenge for the holder of a certificate that has ended.
-
-        Args:
-            certificate: The certificate in DER.
+        """Return a challenge for the holder of a certificate in DER that has ended.
 
         Raises:
             CertificateExpired: There is no such certificate, or it ended too long ago.
