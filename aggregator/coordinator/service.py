@@ -182,7 +182,7 @@ class Coordinator:
             self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics, self._limits
         )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
-        metrics.clients.follow_uploads(blobs.uploads.held_bytes)
+        metrics.clients.series.held_bytes = blobs.uploads.held_bytes
         metrics.clients.registered(len(store.list_clients()))
         self._ledger.recover()
 
