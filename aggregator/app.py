@@ -345,7 +345,7 @@ def _administration(servicer: AdminServicer | AuditServicer) -> Service:
 
 
 def _shown_certificates(membership: _Membership, metrics: AggregatorMetrics) -> list[CertificateSpan]:
-    return [membership.authority.own.span, *membership.ends.spans(metrics.clients.shown())]
+    return [membership.authority.own.span, *membership.ends.spans(metrics.clients.series.shown())]
 
 
 def _metrics_guard(settings: AggregatorSettings, membership: _Membership | None, audit: Audit) -> MonitorGuard | None:

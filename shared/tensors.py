@@ -159,18 +159,18 @@ def read_header(file: BinaryIO) -> TensorTable:
     file.seek(0)
     prefix = file.read(_LENGTH_BYTES)
     if len(prefix) < _LENGTH_BYTES:
-        raise _malformed("header", "the blob is too short for a safetensors header")
+        raise malformed("header", "the blob is too short for a safetensors header")
     length = int.from_bytes(prefix, "little")
     if length > min(size_bytes - _LENGTH_BYTES, MAX_HEADER_BYTES):
-        raise _malformed("header", "the header's length is beyond the blob or over the limit")
+        raise malformed("header", "the header's length is beyond the blob or over the limit")
     text = file.read(length)
     if len(text) < length:
-        raise _malformed("header", "the blob ends within its header")
+        raise malformed("header", "the blob ends within its header")
     document = _parse_json(text)
     if "__metadata__" in document:
-        raise _malformed("header", "the header has __metadata__, which does not travel")
+        raise malformed("header", "the header has __metadata__, which does not travel")
     if not document:
-        raise _malformed("header", "the blob holds no tensor")
+        raise malformed("header", "the blob holds no tensor")
     data_begin = _LENGTH_BYTES + length
     entries = sorted(
         (_entry(name, fields, data_begin) for name, fields in document.items()),
@@ -179,10 +179,10 @@ def read_header(file: BinaryIO) -> TensorTable:
     position = data_begin
     for entry in entries:
         if entry.begin != position:
-            raise _malformed("offsets", f"tensor {entry.name!r} does not begin where the one before it ends")
+            raise malformed("offsets", f"tensor {entry.name!r} does not begin where the one before it ends")
         position = entry.end
     if position != size_bytes:
-        raise _malformed("offsets", "the tensors do not end where the blob ends")
+        raise malformed("offsets", "the tensors do not end where the blob ends")
     return TensorTable(entries=tuple(entries), header=prefix + text, size_bytes=size_bytes)
 
 
@@ -200,7 +200,7 @@ def read_blocks(file: BinaryIO, entry: TensorEntry, block_elements: int) -> Iter
         file.seek(entry.begin + first * dtype.itemsize)
         data = file.read(count * dtype.itemsize)
         if len(data) != count * dtype.itemsize:
-            raise _malformed("offsets", f"the blob ends within tensor {entry.name!r}")
+            raise malformed("offsets", f"the blob ends within tensor {entry.name!r}")
         yield np.frombuffer(data, dtype)
 
 
@@ -246,13 +246,13 @@ def prototypes_from_bytes(data: bytes | memoryview) -> PrototypeSet:
     """
     arrays = from_bytes(data)
     if arrays.keys() != _PROTOTYPE_TENSORS.keys():
-        raise _malformed("keys", f"a prototype set has the tensors {', '.join(_PROTOTYPE_TENSORS)} and no other")
+        raise malformed("keys", f"a prototype set has the tensors {', '.join(_PROTOTYPE_TENSORS)} and no other")
     for name, (dtype, dimensions) in _PROTOTYPE_TENSORS.items():
         array = arrays[name]
         if array.dtype != DTYPES[dtype]:
-            raise _malformed("dtype", f"prototype tensor {name!r} is {array.dtype}, not {DTYPES[dtype]}")
+            raise malformed("dtype", f"prototype tensor {name!r} is {array.dtype}, not {DTYPES[dtype]}")
         if array.ndim != dimensions or array.shape[0] != arrays["class_ids"].size:
-            raise _malformed("shape", f"prototype tensor {name!r} has shape {list(array.shape)}")
+            raise malformed("shape", f"prototype tensor {name!r} has shape {list(array.shape)}")
     return PrototypeSet(**arrays)
 
 
@@ -266,27 +266,27 @@ def _parse_json(text: bytes) -> dict[str, Any]:
     try:
         document = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise _malformed("header", "the header is not JSON with unique names") from error
+        raise malformed("header", "the header is not JSON with unique names") from error
     if not isinstance(document, dict):
-        raise _malformed("header", "the header is not a JSON object")
+        raise malformed("header", "the header is not a JSON object")
     return document
 
 
 def _entry(name: str, fields: Any, data_begin: int) -> TensorEntry:
     if not _is_name(name):
-        raise _malformed("header", "a tensor has no printable name of at most 256 characters")
+        raise malformed("header", "a tensor has no printable name of at most 256 characters")
     if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
-        raise _malformed("header", f"tensor {name!r} is not described by dtype, shape and data_offsets")
+        raise malformed("header", f"tensor {name!r} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise _malformed("dtype", f"tensor {name!r} is neither F32 nor I64")
+        raise malformed("dtype", f"tensor {name!r} is neither F32 nor I64")
     if not _are_sizes(shape) or len(shape) > MAX_DIMENSIONS or math.prod(max(size, 1) for size in shape) > _LARGEST:
-        raise _malformed("shape", f"tensor {name!r} has no possible shape")
+        raise malformed("shape", f"tensor {name!r} has no possible shape")
     if not _are_sizes(offsets) or len(offsets) != 2:
-        raise _malformed("offsets", f"tensor {name!r} has no pair of offsets")
+        raise malformed("offsets", f"tensor {name!r} has no pair of offsets")
     begin, end = offsets
     if end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
-        raise _malformed("offsets", f"the bytes of tensor {name!r} disagree with its shape")
+        raise malformed("offsets", f"the bytes of tensor {name!r} disagree with its shape")
     return TensorEntry(name=name, dtype=dtype, shape=tuple(shape), begin=data_begin + begin, end=data_begin + end)
 
 
@@ -299,5 +299,6 @@ def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value <= _LARGEST for value in values)
 
 
-def _malformed(check: str, detail: str) -> MalformedUpdate:
+def malformed(check: str, detail: str) -> MalformedUpdate:
+    """Return the refusal by this check."""
     return MalformedUpdate(detail, check=check)

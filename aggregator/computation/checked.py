@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import BinaryIO, Literal, Protocol
 
 from fedplcc.shared.bounds import MAX_VALUE, is_bounded
-from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.tensors import malformed as malformed
 
 MAX_ENTRIES = 64
 """Most named scalars, lists, losses or timings in a message."""
@@ -39,8 +39,3 @@ def check_numbers(what: str, entries: Mapping[str, float]) -> None:
         raise malformed(
             "bound", f"{what}: {large!r} is {entries[large]:g}; a number is at most {MAX_VALUE:g} in magnitude"
         )
-
-
-def malformed(check: str, detail: str) -> MalformedUpdate:
-    """Return the refusal by this check."""
-    return MalformedUpdate(detail, check=check)

@@ -6,7 +6,7 @@ Sessions are in memory only (presence/sessions.py). This module writes to the st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -145,13 +145,7 @@ class Attendance:
 
     def _record_problem(self, changes: Changes, session: Session, problem: ClientProblem) -> None:
         client = replace(session.client, problem=problem, last_seen_at=changes.now)
-        data: dict[str, Any] = {
-            "reason": problem.reason,
-            "detail": problem.detail,
-            "hint": problem.hint,
-            "is_fatal": problem.is_fatal,
-        }
-        data |= _left_out(self._problems.num_refused(session.client.client_id))
+        data = asdict(problem) | _left_out(self._problems.num_refused(session.client.client_id))
         event = Event(
             type="client_problem",
             run_id=_run_id_of(session, changes.find_open(session.heartbeat.run_id)),

@@ -42,7 +42,7 @@ HOURLY_BEGUN = 2
 """Runs that a key may begin at once, and then in an hour, in numbers of those that it may have open: each tells sites."""
 
 FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
-"""Returns a committed round's model or prototypes; see `Coordinator.artifact`."""
+"""Returns a committed round's model or prototypes; see `Artifacts.find`."""
 
 
 def starter_in(store: Store, caller: str) -> str:
@@ -88,7 +88,16 @@ class RunCreation:
         self._begun = TokenBuckets(begun / 3600, begun, monotonic_clock)
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
-        """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
+        """Create a run, or return the one that this request id created before.
+
+        Raises:
+            InvalidConfig: The configuration is wrong.
+            RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
+            RequestIdReused: The request id was used with another configuration, or to control a run.
+            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
+            TooManyCalls: The key begins runs too often.
+            MalformedRequest: The request id is empty or too long.
+        """
         if not 1 <= len(request_id) <= MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has 1 to {MAX_REQUEST_ID} characters")
         config = parse_run_config(document)

@@ -182,7 +182,7 @@ class Coordinator:
             self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics, self._limits
         )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
-        metrics.clients.follow_uploads(blobs.uploads.held_bytes)
+        metrics.clients.series.held_bytes = blobs.uploads.held_bytes
         metrics.clients.registered(len(store.list_clients()))
         self._ledger.recover()
 
@@ -194,16 +194,7 @@ class Coordinator:
     # Runs, as the gateway sees them
 
     def create_run(self, request_id: str, document: Mapping[str, Any]) -> Run:
-        """Create a run, or return the one that this request id created before.
-
-        Raises:
-            InvalidConfig: The configuration is wrong.
-            RunNotFound, RoundNotFound, BlobNotFound: The initial model that it names does not exist.
-            RequestIdReused: The request id was used with another configuration, or to control a run.
-            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
-            TooManyCalls: The key begins runs too often.
-            MalformedRequest: The request id is empty or too long.
-        """
+        """Create a run; see `RunCreation.create`."""
         return self._run_creation.create(request_id, document)
 
     def get_run(self, run_id: str) -> Run:
@@ -406,30 +397,11 @@ class Coordinator:
         update: Update,
         inline: Sequence[bytes] = (),
     ) -> CommittedUpdate:
-        """Make an update part of its round. A repeated update gets the first answer again.
-
-        Args:
-            client_id: The sender.
-            token: Its instance token.
-            run_id: The run.
-            number: The round.
-            update: The update.
-            inline: Bytes of blobs of its payload that were not uploaded, in any order.
-
-        Raises:
-            MalformedUpdate: A check of computation/update_checks.py failed.
-            BlobNotFound: A blob was not uploaded by this client, and did not come along.
-            BlobTooLarge, BlobCorrupt: See incoming/inline_blobs.py.
-            RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine/.
-        """
+        """Make an update part of its round; see `Commits.commit_update`."""
         return self._commits.commit_update(client_id, token, run_id, number, update, inline)
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
-        """Add a report to its round; the first one of a client counts.
-
-        Raises:
-            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/report_checks.py and rounds/machine/.
-        """
+        """Add a report to its round; see `Commits.report_evaluation`."""
         self._commits.report_evaluation(client_id, token, run_id, number, evaluation)
 
     # Time and work, driven by app.py or by a simulation

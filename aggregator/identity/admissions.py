@@ -5,7 +5,6 @@ Each change is one transaction. A lock makes them follow each other: what is rea
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import threading
@@ -41,6 +40,7 @@ from fedplcc.shared.identity.names import INVITED_ROLES, Identity, Role
 from fedplcc.shared.identity.recovery import require_signature
 from fedplcc.shared.identity.standing import Standing
 from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.tensors import sha256_hex
 
 DAY_S = 86_400.0
 CERTIFICATE_S = 30 * DAY_S
@@ -180,7 +180,7 @@ class Admissions:
         secret, now = secrets.token_bytes(SECRET_BYTES), self._clock()
         invitation = Invitation(
             invitation_id=secrets.token_hex(8),
-            secret_sha256=_sha256(secret),
+            secret_sha256=sha256_hex(secret),
             role=role.value,
             name=name,
             domain=domain,
@@ -202,12 +202,7 @@ class Admissions:
         return invitation, secret
 
     def enrol(self, invitation_id: str, secret: bytes, request: bytes) -> Admitted:
-        """Issue the certificate of an invitation; the same key again gets the same certificate.
-
-        Args:
-            invitation_id: Id of the invitation.
-            secret: Its secret.
-            request: Request for a certificate in DER.
+        """Issue the certificate of an invitation, for a request in DER; the same key again gets the same certificate.
 
         Raises:
             InvitationInvalid: There is no such invitation, or it has ended.
@@ -243,7 +238,7 @@ class Admissions:
 
     def _invitation(self, invitation_id: str, secret: bytes) -> Invitation:
         found = self._store.find_invitation(invitation_id)
-        if found is None or not hmac.compare_digest(found.secret_sha256, _sha256(secret)):
+        if found is None or not hmac.compare_digest(found.secret_sha256, sha256_hex(secret)):
             raise _no_such_invitation()
         return found
 
@@ -264,13 +259,7 @@ class Admissions:
     # Renewal and recovery
 
     def renew(self, role: Role, name: str, serial: str, request: bytes) -> Admitted:
-        """Issue a holder a certificate for a new key; the same key again gets the same certificate.
-
-        Args:
-            role: Role of the caller.
-            name: Name of the caller.
-            serial: Serial of its certificate.
-            request: Request for a certificate in DER.
+        """Issue a holder a certificate for a new key, for a request in DER; the same key again gets the same certificate.
 
         Raises:
             CertificateRevoked: The certificate was revoked.
@@ -281,10 +270,7 @@ class Admissions:
         return self._renew(role, name, serial, key_of_request(request), "RenewCertificate")
 
     def begin_recovery(self, certificate: bytes) -> bytes:
-        """Return a challenge for the holder of a certificate that has ended.
-
-        Args:
-            certificate: The certificate in DER.
+        """Return a challenge for the holder of a certificate in DER that has ended.
 
         Raises:
             CertificateExpired: There is no such certificate, or it ended too long ago.
@@ -470,10 +456,6 @@ class Admissions:
 
 def _holder(certificate: Certificate) -> str:
     return f"{certificate.role} {certificate.name}"
-
-
-def _sha256(secret: bytes) -> str:
-    return hashlib.sha256(secret).hexdigest()
 
 
 def _text(pem: bytes) -> str:

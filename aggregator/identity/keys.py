@@ -7,7 +7,6 @@ provider's word, which nobody can ask for again after a restart.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import math
 import re
@@ -23,6 +22,7 @@ from fedplcc.shared.errors import FailedPrecondition, MalformedRequest, NotFound
 from fedplcc.shared.identity.api_keys import EVERY_SCOPE, Scope, key_invalid, new_api_key, parse_api_key
 from fedplcc.shared.identity.principals import Principal
 from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.tensors import sha256_hex
 
 DAY_S = 86_400.0
 KEY_S = 90 * DAY_S
@@ -110,7 +110,7 @@ class Keys:
         key_id, secret = parse_api_key(text)
         held, (ended, why) = self._held.get(key_id), self._ended.get(key_id, (_NO_SECRET, ""))
         expected = ended if held is None else held.key.secret_sha256
-        is_it = hmac.compare_digest(expected, _sha256(secret))
+        is_it = hmac.compare_digest(expected, sha256_hex(secret))
         if is_it and held is None and why:
             raise SignOnEnded(f"{why}; sign on again")
         if held is None or not is_it:
@@ -319,7 +319,7 @@ class Keys:
             key_id, secret, text = new_api_key()
             key = ApiKey(
                 key_id=key_id,
-                secret_sha256=_sha256(secret),
+                secret_sha256=sha256_hex(secret),
                 kind=kind,
                 label=label,
                 scopes=_told(scopes),
@@ -347,7 +347,3 @@ def _subject(person: str) -> str:
 
 def _told(scopes: Collection[Scope]) -> tuple[str, ...]:
     return tuple(scope.value for scope in Scope if scope in scopes)
-
-
-def _sha256(secret: bytes) -> str:
-    return hashlib.sha256(secret).hexdigest()

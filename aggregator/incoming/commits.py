@@ -83,7 +83,16 @@ class Commits:
         update: Update,
         inline: Sequence[bytes] = (),
     ) -> CommittedUpdate:
-        """Make an update part of its round; see `Coordinator.commit_update`."""
+        """Make an update part of its round. A repeated update gets the first answer again.
+
+        `inline` has the bytes of blobs of its payload that were not uploaded, in any order.
+
+        Raises:
+            MalformedUpdate: A check of computation/update_checks.py failed.
+            BlobNotFound: A blob was not uploaded by this client, and did not come along.
+            BlobTooLarge, BlobCorrupt: See incoming/inline_blobs.py.
+            RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine/.
+        """
         with (
             self._transfers.refusals(client_id, run_id, number),
             self._turn_of(client_id, token),
@@ -166,7 +175,11 @@ class Commits:
         return committed
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
-        """Add a report to its round; see `Coordinator.report_evaluation`."""
+        """Add a report to its round; the first one of a client counts.
+
+        Raises:
+            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/report_checks.py and rounds/machine/.
+        """
 
         def change(changes: Changes) -> Session | None:
             session = self._sessions.check(client_id, token)

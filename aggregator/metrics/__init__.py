@@ -55,7 +55,7 @@ class AggregatorMetrics:
             folder: The state directory.
         """
         self.runs.use_clock(now)
-        self.clients.use_clock(monotonic_clock)
+        self.clients.series.use_clock(monotonic_clock)
         self.disk.file_system.follow(folder)
 
     def recovered(self) -> None:

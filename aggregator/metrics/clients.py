@@ -73,11 +73,11 @@ class ClientSeries(AtScrape):
         self._lock = threading.Lock()
 
     def use_clock(self, clock: Callable[[], float]) -> None:
-        """Set the clock of the sessions."""
+        """Set the monotonic clock of the sessions."""
         self._clock, self._started = clock, clock()
 
     def shown(self) -> frozenset[str]:
-        """Return the names of the clients that have series of their own."""
+        """Return the names of the clients that have series of their own; any thread may call this."""
         with self._lock:
             return frozenset(self._shown)
 
@@ -160,22 +160,10 @@ class ClientMetrics:
         self._stopped = families.gauge(
             "clients_with_problems", "Connected clients that reported that they cannot do their task of a run."
         )
-        self._series = ClientSeries(most, time.monotonic)
-        families.registry.register(self._series)
+        self.series = ClientSeries(most, time.monotonic)
+        families.registry.register(self.series)
         for state in ("registered", "connected", "quarantined", *(activity.value for activity in ClientActivity)):
             self._states.labels(state)
-
-    def use_clock(self, clock: Callable[[], float]) -> None:
-        """Set the monotonic clock of the sessions."""
-        self._series.use_clock(clock)
-
-    def follow_uploads(self, held_bytes: Callable[[str], int]) -> None:
-        """Set the function that returns the bytes of a client's uploads on the disk."""
-        self._series.held_bytes = held_bytes
-
-    def shown(self) -> frozenset[str]:
-        """Return the names of the clients that have series of their own; any thread may call this."""
-        return self._series.shown()
 
     def registered(self, num_clients: int) -> None:
         """Count clients that joined for the first time."""
@@ -194,4 +182,4 @@ class ClientMetrics:
             self._states.labels(activity.value).set(activities.count(activity))
         self._stopped.set(sum(session.cannot_work for session in connected))
         self._states.labels("quarantined").set(len({name for run in open_runs for name in run.quarantined}))
-        self._series.follow(connected, {name for run in open_runs for name in run.roster})
+        self.series.follow(connected, {name for run in open_runs for name in run.roster})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import Gauge
+from prometheus_client import Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
@@ -100,18 +100,24 @@ class RunMetrics:
     """Metrics of runs."""
 
     def __init__(self, families: Families, times: RoundMetrics) -> None:
-        gauge = families.gauge
         self._shown: dict[str, _Shown] = {}
-        self._by_status = gauge("runs", "Runs that have not ended, by status.", "status")
-        self._without_quorum = gauge("runs_without_quorum", "Running runs that wait for a quorum of clients.")
-        self._parked = gauge(
+        self._by_status = families.gauge("runs", "Runs that have not ended, by status.", "status")
+        self._without_quorum = families.gauge("runs_without_quorum", "Running runs that wait for a quorum of clients.")
+        self._parked = families.gauge(
             "runs_parked", "Runs that an error in their own step paused; a person resumes or stops them."
         )
-        self._info = gauge("run_info", "A run: its method and name; always 1.", "run", "method", "name")
+        self._of_run: list[Gauge | Counter] = []
+        """Metrics with series of each shown run."""
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            found = families.gauge(name, text, "run", *labels)
+            self._of_run.append(found)
+            return found
+
+        self._info = gauge("run_info", "A run: its method and name; always 1.", "method", "name")
         self._status = gauge(
             "run_status",
             "A run: its status, and whether it waits for a quorum or, after an error, for an operator; always 1.",
-            "run",
             "status",
             "waits_for",
         )
@@ -120,79 +126,70 @@ class RunMetrics:
             "Updates of a run refused for their content, not for their time or sender.",
             "run",
         )
+        self._of_run.append(self._refused)
         self._patience = gauge(
             "round_patience_seconds",
             "Longest wait of a round for a client without progress, in runs with a deadline.",
-            "run",
         )
-        self._round = gauge("round", "Number of the latest opened round.", "run")
-        self._total_rounds = gauge("total_rounds", "Configured number of rounds of a run.", "run")
+        self._round = gauge("round", "Number of the latest opened round.")
+        self._total_rounds = gauge("total_rounds", "Configured number of rounds of a run.")
         self._prototypes = gauge(
             "prototypes",
             "Prototypes of the last committed round: local (received) and global (computed).",
-            "run",
             "scope",
         )
         self._class_prototypes = gauge(
-            "class_prototypes", "Global prototypes by class of the last committed round.", "run", "class_id"
+            "class_prototypes", "Global prototypes by class of the last committed round.", "class_id"
         )
         self._cluster_weight = gauge(
             "prototype_cluster_weight",
             "Normalised weight of a global prototype of the last committed round: min, median and max.",
-            "run",
             "summary",
         )
         self._accuracy = gauge(
             "domain_accuracy_ratio",
             "Accuracy on each domain's test set: of the global model, or of clients' own models where the run shares none.",
-            "run",
             "domain",
         )
-        self._worst_accuracy = gauge("worst_domain_accuracy_ratio", "Accuracy of the worst domain.", "run")
-        self._mean_accuracy = gauge("mean_domain_accuracy_ratio", "Mean accuracy over domains.", "run")
+        self._worst_accuracy = gauge("worst_domain_accuracy_ratio", "Accuracy of the worst domain.")
+        self._mean_accuracy = gauge("mean_domain_accuracy_ratio", "Mean accuracy over domains.")
         self._score = gauge(
             "run_score_ratio",
             "A run's score, accuracy or balanced accuracy where test classes are uneven: its mean and worst over domains.",
-            "run",
             "score",
             "summary",
         )
-        self._accuracy_gap = gauge(
-            "domain_accuracy_gap_ratio", "Accuracy of the best domain minus that of the worst.", "run"
-        )
+        self._accuracy_gap = gauge("domain_accuracy_gap_ratio", "Accuracy of the best domain minus that of the worst.")
         self._local_accuracy = gauge(
-            "local_accuracy_ratio", "Accuracy of clients' own models: mean and worst over domains.", "run", "summary"
+            "local_accuracy_ratio", "Accuracy of clients' own models: mean and worst over domains.", "summary"
         )
         self._joining = gauge(
             "joining_ratio",
             "What joining is worth to a client: the score of its own model minus that of its images alone.",
-            "run",
             "client",
         )
         self._at_chance = gauge(
             "run_at_chance",
             "Whether the mean accuracy of a run was at chance in each of its last ten evaluated rounds: 1 or 0.",
-            "run",
         )
-        self._stage = gauge("run_stage", "Stage of the last committed round, in runs whose data change.", "run")
+        self._stage = gauge("run_stage", "Stage of the last committed round, in runs whose data change.")
         self._stage_accuracy = gauge(
-            "stage_accuracy_ratio", "Accuracy on the test images of a stage, over all clients together.", "run", "stage"
+            "stage_accuracy_ratio", "Accuracy on the test images of a stage, over all clients together.", "stage"
         )
         self._forgetting = gauge(
-            "forgetting_ratio", "Mean over earlier stages of the best accuracy on them minus the present one.", "run"
+            "forgetting_ratio", "Mean over earlier stages of the best accuracy on them minus the present one."
         )
         self._minority_accuracy = gauge(
-            "minority_accuracy_ratio", "Accuracy on the half of the classes with the fewest samples.", "run"
+            "minority_accuracy_ratio", "Accuracy on the half of the classes with the fewest samples."
         )
         self._forgot = gauge(
             "forgot_stages",
             "Earlier stages on which accuracy was more than 0.1 below its best in each of the last 3 evaluated rounds.",
-            "run",
         )
         self._stage_forgotten = gauge(
-            "stage_forgotten", "1 for each of the first 8 stages that forgot_stages counts.", "run", "stage"
+            "stage_forgotten", "1 for each of the first 8 stages that forgot_stages counts.", "stage"
         )
-        self._loss = gauge("training_loss", "Mean training loss by term of the last committed round.", "run", "term")
+        self._loss = gauge("training_loss", "Mean training loss by term of the last committed round.", "term")
         self._ages = RunAges(self._shown, times)
         families.registry.register(self._ages)
         for status in RunStatus:
@@ -375,30 +372,5 @@ class RunMetrics:
 
     def _remove(self, run_id: str) -> None:
         del self._shown[run_id]
-        for family in (
-            self._info,
-            self._status,
-            self._refused,
-            self._patience,
-            self._round,
-            self._total_rounds,
-            self._prototypes,
-            self._class_prototypes,
-            self._cluster_weight,
-            self._accuracy,
-            self._worst_accuracy,
-            self._mean_accuracy,
-            self._accuracy_gap,
-            self._score,
-            self._local_accuracy,
-            self._joining,
-            self._at_chance,
-            self._stage,
-            self._stage_accuracy,
-            self._forgetting,
-            self._minority_accuracy,
-            self._forgot,
-            self._stage_forgotten,
-            self._loss,
-        ):
+        for family in self._of_run:
             family.remove_by_labels({"run": run_id})

@@ -32,13 +32,13 @@ def detail_entries(reports: Sequence[Evaluation], domains: Sequence[str], model:
     known = {domain: each for domain, each in found.items() if each}
     entries: dict[str, ByDomain] = {}
     if _has_confusion(known):
-        entries["macro_f1"] = _summarised({domain: _macro_f1(each) for domain, each in found.items()})
+        entries["macro_f1"] = summarised({domain: _macro_f1(each) for domain, each in found.items()})
     if _has_histograms(known):
         pooled_by_domain = {domain: added(_histograms(each)) for domain, each in known.items()}
         areas = {domain: macro_area(each) for domain, each in pooled_by_domain.items()}
         errors = {domain: calibration_error(reliability(each)) for domain, each in pooled_by_domain.items()}
-        entries["auc"] = _summarised({domain: areas.get(domain) for domain in found})
-        entries["calibration_error"] = _summarised({domain: errors.get(domain) for domain in found}, worst=max)
+        entries["auc"] = summarised({domain: areas.get(domain) for domain in found})
+        entries["calibration_error"] = summarised({domain: errors.get(domain) for domain in found}, worst=max)
     return entries
 
 
@@ -58,14 +58,17 @@ def detail_intervals(
         domains = [name for name in values if name not in SUMMARIES and values[name] is not None]
         sets = _sets(reports, domains, model)
         known = {name: each for name in domains if (each := interval_of(sets[name])) is not None}
-        if not known:
-            continue
-        worst = min(known, key=lambda name: (values[name], name))
-        mean = mean_interval([values[name] or 0.0 for name in known], list(known.values()))
-        assert mean is not None
-        all_of_it = {**known, "mean": mean, "worst": known[worst]}
-        found[score] = {name: [each.low, each.high] for name, each in all_of_it.items()}
+        if known:
+            found[score] = with_summaries(known, values)
     return found
+
+
+def with_summaries(known: Mapping[str, Interval], values: Mapping[str, float | None]) -> dict[str, list[float]]:
+    """Return the intervals of some domains, low and high, with those of "mean" and of "worst", the least value's domain."""
+    worst = min(known, key=lambda name: (values[name], name))
+    mean = mean_interval([values[name] or 0.0 for name in known], list(known.values()))
+    assert mean is not None
+    return {name: [each.low, each.high] for name, each in {**known, "mean": mean, "worst": known[worst]}.items()}
 
 
 def _sets(reports: Sequence[Evaluation], domains: Sequence[str], model: str) -> dict[str, list[EvaluationCounts]]:
@@ -107,6 +110,7 @@ def _totals(counts: Sequence[EvaluationCounts]) -> list[int]:
     return summed((each.total for each in counts), len(counts[0].total))
 
 
-def _summarised(values: Mapping[str, float | None], worst: Callable[..., float | None] = min) -> ByDomain:
+def summarised(values: Mapping[str, float | None], worst: Callable[..., float | None] = min) -> ByDomain:
+    """Return values by domain with their mean and the worst of them; None of no value."""
     known = [value for value in values.values() if value is not None]
     return {**values, "mean": sum(known) / len(known) if known else None, "worst": worst(known, default=None)}

@@ -15,12 +15,18 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from fedplcc.aggregator.rounds.class_results import SUMMARIES, detail_entries, detail_intervals
+from fedplcc.aggregator.rounds.class_results import (
+    SUMMARIES,
+    detail_entries,
+    detail_intervals,
+    summarised,
+    with_summaries,
+)
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.reasons import sentence_of
-from fedplcc.shared.scoring.intervals import CONFIDENCE, accuracy_interval, balanced_interval, mean_interval
+from fedplcc.shared.scoring.intervals import CONFIDENCE, accuracy_interval, balanced_interval
 from fedplcc.shared.scoring.scores import BALANCED, balanced_accuracy, is_uneven, score_of, summed, unfound, values_of
 from fedplcc.shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from fedplcc.shared.types import (
@@ -55,7 +61,7 @@ def accuracy_by_domain(
     not count in mean and worst, which are None if every domain is.
     """
     found = _by_domain(evaluations, domains, model, set_name)
-    return _summarised(
+    return summarised(
         {domain: sum(correct) / sum(total) if any(total) else None for domain, (correct, total) in found.items()}
     )
 
@@ -65,7 +71,7 @@ def balanced_by_domain(
 ) -> dict[str, float | None]:
     """As `accuracy_by_domain`, of the balanced accuracy: the mean recall of the classes that a domain has images of."""
     found = _by_domain(evaluations, domains, model, set_name)
-    return _summarised({domain: balanced_accuracy(*counts) for domain, counts in found.items()})
+    return summarised({domain: balanced_accuracy(*counts) for domain, counts in found.items()})
 
 
 def score_intervals(current: Round, line: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -82,12 +88,7 @@ def score_intervals(current: Round, line: Mapping[str, Any]) -> dict[str, list[f
     found = _by_domain(_in_order(current.evaluations), names, line.get("accuracy_of", GLOBAL_MODEL), TEST_SET)
     interval = balanced_interval if is_balanced else accuracy_interval
     known = {name: each for name in names if (each := interval(*found[name])) is not None and values[name] is not None}
-    if not known:
-        return {}
-    worst = min(known, key=lambda name: (values[name], name))
-    mean = mean_interval([values[name] or 0.0 for name in known], list(known.values()))
-    assert mean is not None
-    return {name: [each.low, each.high] for name, each in {**known, "mean": mean, "worst": known[worst]}.items()}
+    return with_summaries(known, values) if known else {}
 
 
 def intervals_beside(current: Round, line: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
@@ -112,11 +113,6 @@ def _by_domain(
         )
         for domain, counts in known.items()
     }
-
-
-def _summarised(values: dict[str, float | None]) -> dict[str, float | None]:
-    known = [value for value in values.values() if value is not None]
-    return {**values, "mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)}
 
 
 def joining_by_client(evaluations: Sequence[Evaluation], *, is_balanced: bool = False) -> dict[str, float]:

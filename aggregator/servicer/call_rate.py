@@ -25,10 +25,7 @@ class CallRate:
         """Calls left by address and the time for which that is right, in the order of the last call."""
 
     def count(self, address: str) -> None:
-        """Count a call.
-
-        Args:
-            address: An answer of `address_of`.
+        """Count a call from an address, as `address_of` returns it.
 
         Raises:
             TooManyCalls: The address has no calls left.

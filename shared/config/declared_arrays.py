@@ -10,23 +10,13 @@ from fedplcc.shared.methods.parts.public import PUBLIC, PublicLearning
 
 
 def declared_uploads(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:
-    """Return the schema of each group that an update has beside its model.
-
-    Args:
-        config: The run.
-        feature_dim: D.
-    """
+    """Return the schema of each group that an update has beside its model; D is `feature_dim`."""
     own = config.algorithm.uploads(config.method, len(config.data.classes), feature_dim)
     return {**own, **_of_public_images(config)}
 
 
 def declared_arrays(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:
-    """Return the schema of each group of server arrays.
-
-    Args:
-        config: The run.
-        feature_dim: D.
-    """
+    """Return the schema of each group of server arrays; D is `feature_dim`."""
     own = config.algorithm.server_arrays(config.method, len(config.data.classes), feature_dim)
     return {**own, **_of_public_images(config)}
 

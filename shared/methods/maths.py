@@ -31,16 +31,7 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
 
 
 def unrounded_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
-    """Return the mean of floats as float64, before it is rounded; else as `weighted_mean`.
-
-    Args:
-        blocks: K arrays of one shape and dtype, float32 or int64; read once, one at a time.
-        weights: K positive, finite numbers.
-
-    Raises:
-        ValueError: No block, a weight that is not positive and finite, another number of weights than blocks, or blocks
-            of several shapes.
-    """
+    """Return the mean of floats as float64, before it is rounded; else as `weighted_mean`."""
     if not weights or not all(0 < weight < math.inf for weight in weights):
         raise ValueError("weights must be positive and finite, and at least one")
     total: Block | None = None

@@ -70,7 +70,7 @@ class Tokens:
     """Seconds for which the access token holds; 0 if the provider does not say."""
 
 
-class _Kept(Generic[_Answer]):
+class Kept(Generic[_Answer]):
     """An answer that is fetched once for all who ask, and so is a failure."""
 
     def __init__(self, fetch: Callable[[], Awaitable[_Answer]], keep_s: float, steady: Callable[[], float]) -> None:
@@ -111,25 +111,14 @@ class Provider:
         # A proxy that the environment names leads out, never to this machine.
         self._is_here = is_loopback(urlsplit(issuer).hostname or "")
         self._http: httpx.AsyncClient | None = None
-        self._metadata = _Kept(self._fetch_metadata, METADATA_S, steady)
-        self._keys = _Kept(self._fetch_keys, KEYS_S, steady)
+        self.metadata = Kept(self._fetch_metadata, METADATA_S, steady)
+        self.keys = Kept(self._fetch_keys, KEYS_S, steady)
+        """Its public keys; fetched anew where a token names another."""
 
     async def close(self) -> None:
         """Close the connections."""
         if self._http is not None:
             await self._http.aclose()
-
-    async def metadata(self) -> Metadata:
-        """Return its metadata."""
-        return await self._metadata.get()
-
-    async def keys(self) -> KeySet:
-        """Return its public keys, at most a minute old."""
-        return await self._keys.get()
-
-    def has_newer_keys(self) -> bool:
-        """Whether `keys` fetches them anew, because a token names another; at most once a minute."""
-        return self._keys.fetch_anew()
 
     async def tokens(self, **form: str) -> Tokens:
         """Ask the token endpoint (RFC 6749, 3.2).
@@ -137,7 +126,7 @@ class Provider:
         Raises:
             SignOnRefused: The provider refuses; the metadata's "check" is its error.
         """
-        metadata = await self.metadata()
+        metadata = await self.metadata.get()
         status, answer = await self._post(metadata, metadata.token, form)
         if status != HTTPStatus.OK:
             error = answer.get("error")
@@ -155,7 +144,7 @@ class Provider:
 
     async def device_code(self, scope: str) -> Mapping[str, Any]:
         """Ask for a code that a person types elsewhere; returns the answer (RFC 8628, 3.2)."""
-        metadata = await self.metadata()
+        metadata = await self.metadata.get()
         if not metadata.device:
             raise SignOnUnavailable("the provider has no sign-on for terminals (device_authorization_endpoint)")
         status, answer = await self._post(metadata, metadata.device, {"scope": scope})
@@ -169,7 +158,7 @@ class Provider:
         Raises:
             SignOnRefused: The provider does not take the token any more.
         """
-        address = (await self.metadata()).userinfo
+        address = (await self.metadata.get()).userinfo
         if not address:
             return {}
         status, answer = await self._ask("GET", address, headers={"Authorization": f"Bearer {access_token}"})
@@ -204,7 +193,7 @@ class Provider:
         return address
 
     async def _fetch_keys(self) -> KeySet:
-        status, found = await self._ask("GET", (await self.metadata()).keys)
+        status, found = await self._ask("GET", (await self.metadata.get()).keys)
         keys = found.get("keys")
         if status != HTTPStatus.OK or not isinstance(keys, list):
             raise SignOnUnavailable("the provider has no list of keys")

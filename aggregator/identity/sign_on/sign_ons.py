@@ -122,7 +122,7 @@ class SignOns:
         """
         if not is_trustworthy(redirect_uri):
             raise MalformedRequest("redirect_uri: it is neither https, nor http on loopback", field="redirect_uri")
-        metadata = await self._provider.metadata()
+        metadata = await self._provider.metadata.get()
         begun = Begun(address, self._steady() + PENDING_S, redirect_uri=redirect_uri)
         handle = self._pending.add(begun)
         asked = {
@@ -249,11 +249,11 @@ class SignOns:
         provider = self._provider
         expected: dict[str, Any] = {"issuer": provider.issuer, "client_id": provider.client_id, "nonce": nonce}
         try:
-            return verified(token, await provider.keys(), **expected, now=self._clock())
+            return verified(token, await provider.keys.get(), **expected, now=self._clock())
         except UnknownKey:
-            if not provider.has_newer_keys():
+            if not provider.keys.fetch_anew():
                 raise
-            return verified(token, await provider.keys(), **expected, now=self._clock())
+            return verified(token, await provider.keys.get(), **expected, now=self._clock())
 
     async def _userinfo(self, tokens: Tokens, subject: str) -> Mapping[str, Any]:
         """Return what userinfo says; refuse what it says of somebody else (OpenID Connect Core 1.0, 5.3.2)."""

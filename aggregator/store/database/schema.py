@@ -12,6 +12,7 @@ from fedplcc.aggregator.store.database.columns import Number, Text
 REVISION = "0001"
 """Name of the newest migration, which results in the tables below."""
 
+JsonOrNull = JSON(none_as_null=True)
 _DIGEST = "BLAKE2b of the other columns, see database/rows.py; a row without its digest is damaged."
 
 metadata = MetaData(
@@ -83,48 +84,42 @@ runs = Table(
     Column("updated_at", Float, nullable=False, comment="When it changed last; seconds since the epoch."),
     Column(
         "quarantined",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Why each quarantined client takes no part any more, by its id; null if none is.",
     ),
     Column(
-        "rejections",
-        JSON(none_as_null=True),
-        comment="Updates that were refused for what they are, by client id; null if none was.",
+        "rejections", JsonOrNull, comment="Updates that were refused for what they are, by client id; null if none was."
     ),
     Column(
         "reason_record",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Why it failed or waits, as a kind and facts; null where reason has a sentence or nothing is to be said.",
     ),
-    Column(
-        "start",
-        JSON(none_as_null=True),
-        comment="Blob of the model that the open round starts from; null where that is model.",
-    ),
+    Column("start", JsonOrNull, comment="Blob of the model that the open round starts from; null where that is model."),
     Column(
         "server_state",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Blobs of the server state that the last committed round left, by role; null if it left none.",
     ),
     Column(
         "admitted_examples",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Samples of each client when it was admitted, by its id; null where its method's tasks do not need them.",
     ),
     Column(
         "retired",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Retirements by client id: round, is_forgotten, is_back; null if nobody was retired.",
     ),
     Column("num_admissions", Number, comment="Admissions of clients by request; null if there was none."),
     Column(
         "without_data",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Stages for which a client has nothing to train on, by client id; null if there is none.",
     ),
     Column(
         "stage_began",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="First rounds of stages that people began, from stage 2 on; null if there is none.",
     ),
     Column("digest", Text(32), comment=_DIGEST),
@@ -174,28 +169,22 @@ rounds = Table(
     Column("phase_started_at", JSON, nullable=False, comment="When each phase began; seconds since the epoch."),
     Column(
         "dropped",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Clients of its cohort that it went on without: reason and detail by client id; null if it did not.",
     ),
     Column(
         "prototype_counts",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Numbers of its global prototypes by class, and their smallest, median and largest weight; null until made.",
     ),
     Column(
         "asked_again",
-        JSON(none_as_null=True),
+        JsonOrNull,
         comment="Clients asked for their update again, as stored blobs of it were damaged: how often, and for which blobs.",
     ),
+    Column("start", JsonOrNull, comment="Blob of the model that the next round starts from; null where that is model."),
     Column(
-        "start",
-        JSON(none_as_null=True),
-        comment="Blob of the model that the next round starts from; null where that is model.",
-    ),
-    Column(
-        "server_state",
-        JSON(none_as_null=True),
-        comment="Blobs of the server state that it made, by role; null if it made none.",
+        "server_state", JsonOrNull, comment="Blobs of the server state that it made, by role; null if it made none."
     ),
     Column("digest", Text(32), comment=_DIGEST),
     comment="Rounds of the runs; the latest one of a run changes until it commits.",

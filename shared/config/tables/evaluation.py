@@ -59,10 +59,5 @@ class EvaluationSection(Section):
         return tuple(sorted(set(attacks)))
 
     def covers(self, number: int, total_rounds: int) -> bool:
-        """Whether a round is evaluated.
-
-        Args:
-            number: The round, from 1.
-            total_rounds: Rounds of the run.
-        """
+        """Whether a round is evaluated; rounds count from 1."""
         return number % self.every == 0 or number > total_rounds - self.last

@@ -350,12 +350,7 @@ class RunTables(BaseModel):
         )
 
     def evaluates(self, number: int, total_rounds: int) -> bool:
-        """Whether clients evaluate a round; they evaluate the last one of every stage.
-
-        Args:
-            number: The round, from 1.
-            total_rounds: Rounds of the run.
-        """
+        """Whether clients evaluate a round, from 1; they evaluate the last one of every stage."""
         return self.evaluation.covers(number, total_rounds) or self.stream.ends_stage(number)
 
     @property

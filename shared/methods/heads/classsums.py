@@ -52,7 +52,6 @@ from fedplcc.shared.methods.heads.class_heads import (
     linear_head,
     sums_of,
 )
-from fedplcc.shared.methods.heads.creff_matching import Head
 from fedplcc.shared.methods.heads.own_share import SHARES, best_row, best_share, hits
 from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.method import Method
@@ -61,7 +60,7 @@ from fedplcc.shared.methods.parts.kept_state import KeptState
 from fedplcc.shared.methods.parts.own_model import OwnModel
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound, never
 from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
-from fedplcc.shared.methods.step import ClientStep, LossTerms
+from fedplcc.shared.methods.parts.private_sums import head_tensors
 from fedplcc.shared.types import IntArray
 
 SUMS, SCORES, GLOBAL_SUMS = "class_sums", "fold_scores", "global_sums"
@@ -118,11 +117,6 @@ class Config(MethodConfig):
     def fewest_rounds(self) -> int:
         """Two where clients choose."""
         return 2 if self.is_chosen else 1
-
-
-def client_loss(step: ClientStep, config: Config) -> LossTerms:
-    """Return FedAvg's terms; no step is made with them."""
-    return fedavg.client_loss(step, config)
 
 
 # -- What travels -------------------------------------------------------------------------------------------------------
@@ -298,7 +292,7 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
         )
     kept[SHARE] = np.array([_best_share(client, shrinkage, shrinkage_alone)], np.float32)
     alone = linear_head(Classes.of(own, FAST), config.head, shrinkage_alone, is_balanced=config.balanced, algebra=FAST)
-    return kept | {ALONE + name: array for name, array in _tensors(alone, before.head).items()}
+    return kept | {ALONE + name: array for name, array in head_tensors(alone, before.head).items()}
 
 
 def _best_share(client: _Client, shrinkage: float, shrinkage_alone: float) -> float:
@@ -409,7 +403,7 @@ def server_step(step: ServerRound, config: Config) -> ServerResult:
     }
     if classes.scatter_DD is not None:
         kept["scatter"] = to_float32(classes.scatter_DD[np.triu_indices(dim)])
-    return ServerResult(arrays={GLOBAL_SUMS: kept}, head=_tensors(head, step.head))
+    return ServerResult(arrays={GLOBAL_SUMS: kept}, head=head_tensors(head, step.head))
 
 
 # -- Both ---------------------------------------------------------------------------------------------------------------
@@ -444,12 +438,6 @@ def _square(triangle: DoubleArray | None, dim: int) -> DoubleArray | None:
     return square_DD + np.triu(square_DD, 1).T
 
 
-def _tensors(head: Head, like: ArrayGroup) -> ArrayGroup:
-    """Return a head's tensors by the names of those that it replaces."""
-    weight_MD, bias_M = to_float32(head.weight_MD), to_float32(head.bias_M)
-    return {name: weight_MD if tensor.ndim == 2 else bias_M for name, tensor in like.items()}
-
-
 def phases(config: Config) -> tuple[Phase, ...]:
     """Return none: nothing is trained."""
     return ()
@@ -459,7 +447,7 @@ METHOD = Method(
     name="classsums",
     paper="Guan et al., AAAI 2025, https://arxiv.org/abs/2503.06962; Fani et al., ICML 2024, https://arxiv.org/abs/2406.01116",
     config=Config,
-    client_loss=client_loss,
+    client_loss=fedavg.client_loss,
     fold=fedavg.fold,
     parts=(
         ServerArrays(

@@ -34,22 +34,14 @@ class PersonalTensors(Part):
     def start_model(
         self, received: ModelArrays, made: ModelArrays | None, state: ClientState | None, config: Any
     ) -> ModelArrays | None:
-        return self._with_own(received, made, state, config)
+        if state is None or self.which(config) == "none":
+            return made
+        return {name: state.get(name, array) for name, array in (received if made is None else made).items()}
+
+    local_model = start_model
 
     def next_state(self, end: ClientEnd, config: Any) -> ClientState:
         return {name: end.trained[name] for name in end.personal}
 
     def has_local_model(self, config: Any) -> bool:
         return self.which(config) != "none"
-
-    def local_model(
-        self, received: ModelArrays, made: ModelArrays | None, state: ClientState | None, config: Any
-    ) -> ModelArrays | None:
-        return self._with_own(received, made, state, config)
-
-    def _with_own(
-        self, received: ModelArrays, made: ModelArrays | None, state: ClientState | None, config: Any
-    ) -> ModelArrays | None:
-        if state is None or self.which(config) == "none":
-            return made
-        return {name: state.get(name, array) for name, array in (received if made is None else made).items()}

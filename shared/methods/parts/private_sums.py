@@ -77,7 +77,7 @@ class PrivateSums(Part):
             num_clients * (COUNT_RATIO * self.noise) ** 2,
         )
         kept = {name: to_float32(total.value) for name, total in totals.items()}
-        return ServerResult(arrays={GLOBAL_SUMS: kept}, head=_tensors(head, step.head))
+        return ServerResult(arrays={GLOBAL_SUMS: kept}, head=head_tensors(head, step.head))
 
 
 def quanta_of(sums_MD: DoubleArray, counts_M: DoubleArray) -> ArrayGroup:
@@ -150,6 +150,7 @@ def _drawn_together(counts: Sequence[float], variance: float) -> list[float]:
     return [mean + own * (count - mean) for count in counts]
 
 
-def _tensors(head: Head, like: ArrayGroup) -> ArrayGroup:
+def head_tensors(head: Head, like: ArrayGroup) -> ArrayGroup:
+    """Return a head's tensors by the names of those that it replaces."""
     weight_MD, bias_M = to_float32(head.weight_MD), to_float32(head.bias_M)
     return {name: weight_MD if tensor.ndim == 2 else bias_M for name, tensor in like.items()}

@@ -199,7 +199,7 @@ def test_a_key_of_an_unknown_kind_beside_the_others_keeps_nobody_out(setup: Setu
     setup.run(setup.sign_on)
     setup.provider.keys = []
     with pytest.raises(SignOnUnavailable, match="none that is understood"):
-        setup.run(lambda sign_ons: sign_ons._provider.keys())
+        setup.run(lambda sign_ons: sign_ons._provider.keys.get())
 
 
 async def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) -> None:

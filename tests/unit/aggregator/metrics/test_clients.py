@@ -26,7 +26,7 @@ class Scene:
         self.clock = Clock()
         self.registry: CollectorRegistry = new_registry("aggregator")
         self.metrics = AggregatorMetrics(self.registry, max_clients=most)
-        self.metrics.clients.use_clock(self.clock)
+        self.metrics.clients.series.use_clock(self.clock)
         self.sessions = Sessions(LEASE_S, self.clock)
 
     def join(self, client_id: str, **readings: float) -> Session:

@@ -47,7 +47,7 @@ def a_busy_aggregator(
     registry, clock = new_registry("aggregator"), Clock()
     metrics = AggregatorMetrics(registry)
     metrics.runs.use_clock(clock)
-    metrics.clients.use_clock(clock)
+    metrics.clients.series.use_clock(clock)
     for module, name in ((round_service_pb2, "RoundService"), (run_service_pb2, "RunService")):
         service = module.DESCRIPTOR.services_by_name[name]
         for method in service.methods:
@@ -71,7 +71,7 @@ def a_busy_aggregator(
     for run in open_runs:
         metrics.runs.waits(run.run_id, moved_at=clock.now, patience_s=900.0)
     metrics.clients.follow(sessions, open_runs)
-    assert metrics.clients.shown() == set(names)
+    assert metrics.clients.series.shown() == set(names)
     holders = [(Role.AGGREGATOR, ""), (Role.GATEWAY, ""), (Role.MONITOR, ""), (Role.CLIENT, OTHER)]
     spans = [
         CertificateSpan(role, client, 1.0, 1.0) for role, client in [*holders, *((Role.CLIENT, name) for name in names)]
