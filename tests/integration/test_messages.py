@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,24 @@ def test_a_file_that_cannot_be_used_keeps_the_gateway_from_starting(tmp_path: Pa
             federation.begin_with(table("ops", f"http://127.0.0.1:{closed_port()}/").replace("secret_file", "secret"))
         assert federation.processes["gateway"].exit_code == 2
         assert "receivers.ops" in federation.processes["gateway"].log()
+
+
+def test_an_administrator_sends_a_test_and_the_log_says_who(tmp_path: Path, host: WebhookHost) -> None:
+    with Told(tmp_path) as federation:
+        federation.begin_with(table("ops", host.url))
+        key_id, reader = federation.new_key("run")
+        path = "/v1/messages/receivers/ops/test"
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            federation.ask(path, method="POST", **reader)
+        assert host.calls == []
+        assert federation.ask(path, method="POST") == {"is_delivered": True, "failure": ""}
+        host.says(status("401 no"))
+        assert federation.ask(path, method="POST") == {"is_delivered": False, "failure": "HTTP status 401"}
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            federation.ask("/v1/messages/receivers/nobody/test", method="POST")
+        assert [kind for _, kind, _ in told(host)] == ["test", "test"]
+        lines = [json.loads(line) for line in federation.processes["gateway"].log().splitlines()]
+        callers = {line["caller"] for line in lines if line["event"] == "message_tested"}
+        assert len(callers) == 1
+        assert callers.pop().startswith("key:")
+        assert key_id not in callers

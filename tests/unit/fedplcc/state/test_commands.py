@@ -471,7 +471,7 @@ def test_a_backup_is_examined_as_a_state_is(made: Path) -> None:
     answer = command("doctor", made)
     assert answer.exit_code == ExitCode.OK
     assert "it is what 'fedplcc state backup' made: backup.json belongs to it" in answer.stdout
-    assert "0 problems" in answer.stdout
+    assert "\n0 problems, " in answer.stdout
     assert not [
         line for line in answer.stdout.splitlines() if line.startswith("WARN") and not line.startswith("WARN  disk")
     ]
