@@ -32,6 +32,7 @@ from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.maths import to_float32, unrounded_mean
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 M, V = "m", "v"
 """Slots: the running mean of the changes, and of their squares."""
@@ -60,6 +61,11 @@ class Config(MethodConfig):
         if self.server_lr is not None:
             return self.server_lr
         return 1.0 if self.server_opt == "sgdm" else 0.01
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return FedAvg's terms."""
+    return fedavg.client_loss(step, config)
 
 
 def server_slots(config: Config) -> Mapping[str, float]:
@@ -114,7 +120,7 @@ METHOD = Method(
     name="fedopt",
     paper="Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295",
     config=Config,
-    client_loss=fedavg.client_loss,
+    client_loss=client_loss,
     fold=fedavg.fold,
     parts=(ServerSlots(first_values=server_slots, fold=slot_fold),),
     neutral={"server_opt": "sgdm", "server_lr": 1.0, "beta1": 0.0},

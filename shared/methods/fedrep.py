@@ -30,6 +30,7 @@ from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.personal import Personal, PersonalTensors
 from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 
 class Config(MethodConfig):
@@ -48,6 +49,11 @@ class Config(MethodConfig):
         if not upload_head and known.data.get("personal", "head") != "head":
             raise ValueError('only a personal head can stay with its client: leave it out, or set personal = "head"')
         return upload_head
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return FedAvg's terms."""
+    return fedavg.client_loss(step, config)
 
 
 def personal(config: Config) -> Personal:
@@ -71,7 +77,7 @@ METHOD = Method(
     name="fedrep",
     paper="Collins et al., ICML 2021, https://arxiv.org/abs/2102.07078",
     config=Config,
-    client_loss=fedavg.client_loss,
+    client_loss=client_loss,
     fold=fedavg.fold,
     parts=(PersonalTensors(which=personal, is_uploaded=uploads_personal), TrainingPhases(phases=phases)),
     neutral={"personal": "none", "upload_head": True},

@@ -61,6 +61,7 @@ from fedplcc.shared.methods.parts.own_model import OwnModel
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound, never
 from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
 from fedplcc.shared.methods.parts.private_sums import head_tensors
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 from fedplcc.shared.types import IntArray
 
 SUMS, SCORES, GLOBAL_SUMS = "class_sums", "fold_scores", "global_sums"
@@ -117,6 +118,11 @@ class Config(MethodConfig):
     def fewest_rounds(self) -> int:
         """Two where clients choose."""
         return 2 if self.is_chosen else 1
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return FedAvg's terms; no step is made with them."""
+    return fedavg.client_loss(step, config)
 
 
 # -- What travels -------------------------------------------------------------------------------------------------------
@@ -447,7 +453,7 @@ METHOD = Method(
     name="classsums",
     paper="Guan et al., AAAI 2025, https://arxiv.org/abs/2503.06962; Fani et al., ICML 2024, https://arxiv.org/abs/2406.01116",
     config=Config,
-    client_loss=fedavg.client_loss,
+    client_loss=client_loss,
     fold=fedavg.fold,
     parts=(
         ServerArrays(

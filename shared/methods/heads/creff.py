@@ -36,6 +36,7 @@ from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 FEATURES, HEAD, GRADIENTS = "federated_features", "head", "head_gradients"
 """Groups: what the server keeps for itself, what it sends, and what clients upload."""
@@ -60,6 +61,11 @@ class Config(MethodConfig):
     """Passes over the features that train a new head each round."""
     retrain_lr: Rate = 0.01
     """Learning rate of these passes."""
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return FedAvg's terms."""
+    return fedavg.client_loss(step, config)
 
 
 def server_arrays(config: Config, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
@@ -191,7 +197,7 @@ METHOD = Method(
     name="creff",
     paper="Shang et al., IJCAI 2022, https://arxiv.org/abs/2204.13399",
     config=Config,
-    client_loss=fedavg.client_loss,
+    client_loss=client_loss,
     fold=fedavg.fold,
     parts=(
         ServerArrays(

@@ -10,7 +10,7 @@ import pytest
 from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arrays import Block
-from fedplcc.shared.methods.fedopt import METHOD, Config, server_slots, slot_fold, stepped
+from fedplcc.shared.methods.fedopt import METHOD, Config, client_loss, server_slots, slot_fold, stepped
 from fedplcc.shared.methods.parts.slots import ServerView
 
 VIEW = ServerView(round=1, num_eligible=2)
@@ -87,5 +87,5 @@ class TestConfig:
 
 def test_the_client_is_fedavgs() -> None:
     step = a_step([(2.0, 0.0), (0.0, 0.0)], [0, 1], None)
-    assert METHOD.client_loss(step, Config()) == fedavg.client_loss(step, fedavg.Config())
+    assert client_loss(step, Config()) == fedavg.client_loss(step, fedavg.Config())
     assert METHOD.fold is fedavg.fold
