@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS
 from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
-from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window
+from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window
 from fedplcc.trainer.data.images.store import image_key
 from fedplcc.trainer.data.names import alike_said, code_points, composed, listed, printable
 from fedplcc.trainer.data.roles import TEST, has_role, key_of
@@ -439,5 +440,26 @@ def _auto_of(root: Path, paths: Sequence[str], frame: int | None) -> AutoWindow:
 def _or_none(path: Path, window: Window, frame: int | None) -> Pixels | None:
     try:
         return read_pixels(path, window, frame)
+    except Unreadable:
+        return None
+
+
+def read_image(path: Path) -> Pixels | None:
+    """Return the file's first image as RGB for a look at it, or None if it cannot be read; see pixels.py.
+
+    Whole numbers whose range the file does not state are shown by the smallest of the usual depths that holds them, with a
+    warning: nothing that is trained on is read so.
+    """
+    try:
+        return read_pixels(path)
+    except Unstated:
+        values = numbers_of(path)
+        if values is None or values.dtype.kind not in "iu":
+            return None
+        window = auto_window(float(values.min(initial=0)), float(values.max(initial=0)), True)
+        warnings.warn(
+            f"{path.name} states no range for its bits; shown from {window[0]:g} to {window[1]:g}", stacklevel=2
+        )
+        return _or_none(path, window, None)
     except Unreadable:
         return None

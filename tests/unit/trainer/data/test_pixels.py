@@ -23,6 +23,7 @@ from fedplcc.trainer.data import first_look, load_dataset
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, scale
+from fedplcc.trainer.data.sets.folder import read_image
 from fedplcc.trainer.data.survey import survey
 from tests.support import present
 
@@ -158,7 +159,14 @@ def test_fewer_bits_in_16_are_refused_without_a_window_and_right_with_one(bits: 
     Image.fromarray(values).save(path)
     with pytest.raises(Unstated, match=r"16 bits state no range, and the largest is \d+; set data.window"):
         read_pixels(path)
-    assert np.array_equal(grey_of(path, (0, 2**bits - 1)), values >> (bits - 8))
+    expected = values >> (bits - 8)
+    assert np.array_equal(grey_of(path, (0, 2**bits - 1)), expected)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        shown = read_image(path)
+    assert shown is not None
+    assert np.array_equal(shown[:, :, 0], expected)
+    assert "bits" in str(said[0].message)
 
 
 def test_whole_16_bits_keep_the_upper_8(tmp_path: Path) -> None:
@@ -441,6 +449,7 @@ def without_adobe(path: Path) -> None:
 def test_what_cannot_be_read_has_a_reason(make: Callable[[Path], object], reason: str, tmp_path: Path) -> None:
     make(tmp_path / "x.png")
     assert reason in why_unreadable(tmp_path / "x.png")
+    assert read_image(tmp_path / "x.png") is None
 
 
 def scans(root: Path) -> None:
