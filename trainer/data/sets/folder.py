@@ -448,7 +448,7 @@ def read_image(path: Path) -> Pixels | None:
     """Return the file's first image as RGB for a look at it, or None if it cannot be read; see pixels.py.
 
     Whole numbers whose range the file does not state are shown by the smallest of the usual depths that holds them, with a
-    warning: nothing that is trained on is read so.
+    warning: nothing that is trained on is read so. Scripts of others look at pictures by it.
     """
     try:
         return read_pixels(path)
