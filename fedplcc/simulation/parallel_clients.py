@@ -121,7 +121,7 @@ def _answer(
         run_id, number, blob, is_prototypes = arguments
         return aggregator.store(run_id, number, blob, _staged(site, blob), is_prototypes=is_prototypes)
     assert method in AGGREGATOR_METHODS, method
-    return getattr(aggregator, method)(*arguments)
+    return getattr(aggregator, method)(*arguments, **question.named)
 
 
 def _staged(site: Site, blob: BlobRef) -> bytes:
