@@ -1,4 +1,8 @@
-"""The key of the request that is being answered, which goes on to the aggregator with every call made for it."""
+"""The key of the request that is being answered, which goes on to the aggregator with every call made for it.
+
+Whether keys are asked for follows from `--insecure` alone: what opens a gateway may not depend on an order of starts, as the
+presence of a certificate would.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Reasons as records: for a dropped client, for a run that waits or has ended, for a client without work.
 
-Code decides by the records. `sentence_of` makes the sentence for REST, events and logs; no code reads it back.
+Code decides by the records. `sentence_of` makes the sentence for REST, events and logs; no code reads it back: states that were read
+out of sentences changed with their words. A second field beside a sentence could disagree with it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 
 CLAIM = 2**29
 """Samples that a liar says it has."""
-SHARE = 0.3
+SHARE = 0.25
 FOLDS = (
     Fold(),
     Fold(max_share=SHARE),

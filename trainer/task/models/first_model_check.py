@@ -1,4 +1,8 @@
-"""The run's first model, made at this site too and compared: it is a function of specification and seed, whoever sent it."""
+"""The run's first model, made at this site too and compared: it is a function of specification and seed, whoever sent it.
+
+It is compared where it is used, before the first step of round 1, and not made by a second site in round 0: a third would be
+needed where two differ, and any of them could hold that phase. Digests of statistics would let a back door pass.
+"""
 
 from __future__ import annotations
 
