@@ -14,6 +14,9 @@ def main() -> None:
         from fedplcc.interruption import note_interrupts, was_interrupted
 
         note_interrupts()
+        from fedplcc.shared.process.resources import hold_streams
+
+        hold_streams()
     except KeyboardInterrupt:
         _end()
     try:

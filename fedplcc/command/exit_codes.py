@@ -81,8 +81,7 @@ def explains_errors(command: Callable[..., int | None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             code = command(*args, **kwargs, **shared_options.values_for(shared)) or ExitCode.OK
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                 raise

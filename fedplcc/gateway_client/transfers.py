@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import cast
 
 import httpx
 from httpx_sse import EventSource
 
 from fedplcc.gateway_client.answers import error_of, parsed
-from fedplcc.gateway_client.transport import ATTEMPTS, Transport
+from fedplcc.gateway_client.transport import ATTEMPTS, Transport, without_end
 from fedplcc.shared.documents import Event, Run
 from fedplcc.shared.errors import Unavailable
 from fedplcc.shared.types import BlobRef
 
 SILENCE_S = 45.0
 """Silence after which an event stream counts as broken; the gateway sends a comment every 15 s."""
+MAX_EVENT = 64 << 20
+"""Most characters between two events: a run's document in the last one, and comments of months."""
 PATIENCE_S = 300.0
 """Longest absence of a gateway before `follow` gives up."""
+
+
+class _Measured:
+    """An answer whose events are bounded, in the form that `EventSource` reads."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.headers, self._answer, self.since_event = answer.headers, answer, 0
+
+    async def aiter_text(self) -> AsyncIterator[str]:
+        async for text in self._answer.aiter_text():
+            self.since_event += len(text)
+            if self.since_event > MAX_EVENT:
+                raise without_end(self._answer)
+            yield text
 
 
 async def follow(
@@ -36,7 +53,9 @@ async def follow(
             async with transport.stream(path, headers=headers, silence_s=SILENCE_S) as answer:
                 has_answered, failures, last_sign = True, 0, clock()
                 on_trouble("")
-                async for item in EventSource(answer).aiter_sse():
+                measured = _Measured(answer)
+                async for item in EventSource(cast(httpx.Response, measured)).aiter_sse():
+                    measured.since_event = 0
                     if not item.data:
                         continue  # by the standard a frame without data is no event; the library yields it
                     last_sign = clock()
@@ -74,6 +93,8 @@ async def download(transport: Transport, path: str, number: int, blob: BlobRef) 
                     raise Unavailable(f"the {blob.role} changed while it was being downloaded; try again")
                 async for piece in answer.aiter_bytes():
                     received += len(piece)
+                    if received > blob.size_bytes:
+                        raise without_end(answer)
                     yield piece
             if received < blob.size_bytes:
                 raise Unavailable(f"the {blob.role} ended at byte {received} of {blob.size_bytes}")

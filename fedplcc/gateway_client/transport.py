@@ -131,22 +131,12 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")
 
     async def _whole(self, request: httpx.Request) -> httpx.Response:
-        """Return the answer to a request with its body, unpacked.
-
-        Raises:
-            Internal: It is longer than any gateway's.
-        """
+        """Return the answer to a request with its body; see `_read`."""
         answer = await self._http.send(request, stream=True)
         try:
-            body = bytearray()
-            async for piece in answer.aiter_bytes():
-                body += piece
-                if len(body) > MAX_ANSWER_BYTES:
-                    raise Internal(f"what answers at {request.url} is no fedplcc gateway: its answer has no end")
+            return await _read(answer)
         finally:
             await answer.aclose()
-        headers = {name: value for name, value in answer.headers.items() if name not in _OF_TRANSFER}
-        return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=request)
 
     @asynccontextmanager
     async def stream(self, path: str, *, silence_s: float = ANSWER_S, **parts: Any) -> AsyncIterator[httpx.Response]:
@@ -158,9 +148,7 @@ class Transport:
         timeout = httpx.Timeout(silence_s, connect=CONNECT_S)
         with self._transport_errors():
             async with self._http.stream("GET", path, timeout=timeout, **parts) as answer:
-                if answer.is_error:
-                    await answer.aread()
-                yield successful(answer)
+                yield answer if answer.is_success else successful(await _read(answer))
 
     @contextmanager
     def _transport_errors(self) -> Iterator[None]:
@@ -177,7 +165,7 @@ class Transport:
             ) from error
         except httpx.TimeoutException as error:
             raise Unavailable(f"the gateway at {self.url} did not answer in time") from error
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             broken = Unavailable(f"the connection to the gateway at {self.url} broke: {error}")
             if self.url.startswith("http:") and certificate_at(_address(self.url)) is not None:
                 broken = TlsFailed(f"the gateway at {self.url} speaks TLS; write https://")
@@ -188,6 +176,26 @@ class Transport:
         first, longest = PAUSE_S
         pause_s = min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0)  # nosec B311 # no secret
         await self._sleep(max(pause_s, at_least_s))
+
+
+async def _read(answer: httpx.Response) -> httpx.Response:
+    """Return an answer with its body, unpacked.
+
+    Raises:
+        Internal: It is longer than any gateway's.
+    """
+    body = bytearray()
+    async for piece in answer.aiter_bytes():
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            raise without_end(answer)
+    headers = {name: value for name, value in answer.headers.items() if name not in _OF_TRANSFER}
+    return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
+
+
+def without_end(answer: httpx.Response) -> Internal:
+    """Return the error for an answer that is longer than any gateway's."""
+    return Internal(f"what answers at {answer.request.url} is no fedplcc gateway: its answer has no end")
 
 
 class GatewayAbsent(Unavailable):

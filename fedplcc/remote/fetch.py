@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from fedplcc.gateway_client.clients import AsyncGateway, File
 from fedplcc.runs.artifacts import (
@@ -19,8 +19,10 @@ from fedplcc.runs.artifacts import (
     claim_folder,
     write_record,
 )
-from fedplcc.shared.errors import BlobNotFound
+from fedplcc.shared.errors import BlobNotFound, Internal
 
+NAMED = {"config", "method", "name", "seed", "total_rounds"}
+"""Keys of every run.json."""
 OnBytes = Callable[[str, int, int], None]
 """Told a file's name, how many bytes of it just came, and how many there are."""
 
@@ -40,12 +42,12 @@ async def fetch_run(
     run = await gateway.get_run(run_id)
     metrics, timings = await _lines(gateway, run_id, "metrics"), await _lines(gateway, run_id, "timings")
     # A round may commit at any moment: from here on everything is of the last round whose metrics came.
-    number = json.loads(metrics[-1])["round"] if metrics else 0
-    timings = [line for line in timings if json.loads(line)["round"] <= number]
+    number = _round_of(metrics[-1]) if metrics else 0
+    timings = [line for line in timings if _round_of(line) <= number]
     blobs = await gateway.results(run_id, number)
     claim_folder(folder, run_id)
     record = RunRecord(
-        manifest=await gateway.get_manifest(run_id),
+        manifest=await manifest_of(gateway, run_id),
         status=run.status.value,
         reason=run.reason,
         metrics_lines=metrics,
@@ -62,6 +64,20 @@ async def fetch_run(
     return record
 
 
+async def manifest_of(gateway: AsyncGateway, run_id: str) -> dict[str, Any]:
+    """Return the content of a run's run.json.
+
+    Raises:
+        RunNotFound: There is no such run.
+        Internal: What came is of another run, or no run's.
+        Unavailable: The gateway or its aggregator is away.
+    """
+    found = await gateway.get_manifest(run_id)
+    if found.get("run_id") != run_id or not found.keys() >= NAMED:
+        raise Internal(f"what answers at {gateway.url} is no fedplcc gateway: its run.json is not of run {run_id}")
+    return found
+
+
 async def _fetch_results(
     gateway: AsyncGateway, run_id: str, number: int, paths: tuple[Path, Path], on_bytes: OnBytes
 ) -> None:
@@ -69,6 +85,18 @@ async def _fetch_results(
     for kind, path in zip(get_args(File), paths, strict=True):
         on_piece = partial(on_bytes, path.name)
         await gateway.download(run_id, kind, path, round_number=number, on_bytes=on_piece)
+
+
+def _round_of(line: str) -> int:
+    """Return the round of a line of metrics.jsonl or timings.jsonl.
+
+    Raises:
+        Internal: It has none.
+    """
+    try:
+        return int(json.loads(line)["round"])
+    except (ValueError, LookupError, TypeError, OverflowError):
+        raise Internal("what answers is no fedplcc gateway: it sent lines of rounds that name none") from None
 
 
 async def _lines(gateway: AsyncGateway, run_id: str, name: str) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, aclosing, closing
 from pathlib import Path
 
 from fedplcc.gateway_client.clients import AsyncGateway
-from fedplcc.remote.fetch import fetch_run
+from fedplcc.remote.fetch import fetch_run, manifest_of
 from fedplcc.shared.documents import Run
 from fedplcc.tracking.callbacks import Callback, RunEnd, RunStart
 from fedplcc.tracking.observation import Observation
@@ -47,7 +47,7 @@ async def follow_run(
 async def _follow(
     gateway: AsyncGateway, run: Run, observation: Observation, *, with_model: bool, on_note: Callable[[str], None]
 ) -> Run:
-    manifest, rounds = await gateway.get_manifest(run.run_id), RoundEvents()
+    manifest, rounds = await manifest_of(gateway, run.run_id), RoundEvents()
     observation.start(
         RunStart(
             run_id=run.run_id,

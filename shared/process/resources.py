@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,18 @@ class Room:
     left_bytes: int
     needed_bytes: int
     remedy: str
+
+
+def hold_streams() -> None:
+    """Put /dev/null in the place of standard streams that are closed: a file would take it, and what a library says there."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            os.set_inheritable(number, True)
+            if opened != number:
+                os.close(opened)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def require(*, open_files: int, is_service: bool = True) -> None:

@@ -22,6 +22,7 @@ from fedplcc.shared.config.settings.processes import (
     TrainerSettings,
 )
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.resources import hold_streams
 
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
@@ -123,6 +124,7 @@ def run_from_command_line(
     first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
 ) -> int:
     """Run a process with the settings of its command line; returns its exit code, or 2 after a sentence on stderr."""
+    hold_streams()
     try:
         settings = from_command_line(kind, program, description, arguments, first)
     except InvalidConfig as error:

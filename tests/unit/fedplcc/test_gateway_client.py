@@ -18,6 +18,7 @@ import pytest
 from fedplcc.gateway_client import transfers
 from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.gateway_client.transport import ATTEMPTS, GatewayAbsent, Transport
+from fedplcc.remote.fetch import NAMED, fetch_run, manifest_of
 from fedplcc.shared.codes import Code
 from fedplcc.shared.documents import Event, InitialModel, RoundPage, Run
 from fedplcc.shared.errors import (
@@ -110,6 +111,17 @@ class Breaking(httpx.AsyncByteStream):
         raise httpx.ReadError("reset")
 
 
+class Whole(httpx.AsyncByteStream):
+    """A body that ends after its bytes."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+
+
 def follow(gateway: Recorded) -> list[int | str]:
     async def collect(there: AsyncGateway) -> list[int | str]:
         async with aclosing(there.follow("r")) as items:
@@ -126,6 +138,40 @@ def test_an_answer_that_has_no_end_is_no_gateways(monkeypatch: pytest.MonkeyPatc
     packed = httpx.Response(200, headers={"Content-Encoding": "gzip"}, content=gzip.compress(bytes(1_000_000)))
     with pytest.raises(Internal, match="its answer has no end"):
         Recorded(packed).ask(lambda there: there.get_run("r"))
+
+
+@pytest.mark.parametrize("status", [200, 302, 500])
+def test_a_stream_that_has_no_end_is_no_gateways(status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("fedplcc.gateway_client.transport.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(transfers, "MAX_EVENT", 10_000)
+    for body in (b"data: x\n" * 9_000, b"x" * 90_000):
+        headers, packed = {**EVENTS, "Content-Encoding": "gzip"}, gzip.compress(body)
+        for use in (follow, lambda gateway: download(gateway, tmp_path)):
+            with pytest.raises(Internal, match="its answer has no end"):
+                use(Recorded(httpx.Response(status, headers=headers, content=packed)))
+    frames = Whole(*(frame(number).encode() for number in range(1, 100)), END.encode())
+    assert len(follow(Recorded(httpx.Response(200, headers=EVENTS, stream=frames)))) == 100
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_answer_that_cannot_be_unpacked_is_a_broken_connection() -> None:
+    packed = {"Content-Encoding": "gzip"}
+    answers = [httpx.Response(200, headers=packed, stream=Whole(b"not packed at all")) for _ in range(ATTEMPTS)]
+    with pytest.raises(Unavailable, match="broke"):
+        Recorded(*answers).ask(lambda there: there.get_run("r"))
+
+
+@pytest.mark.parametrize("line", ["x", "[1]", "{}", '{"round": "x"}', '{"round": 1e999}'])
+def test_lines_of_rounds_that_are_none_are_no_gateways(line: str, tmp_path: Path) -> None:
+    gateway = Recorded(ok(), httpx.Response(200, text=f"{line}\n"))
+    with pytest.raises(Internal, match="no fedplcc gateway"):
+        gateway.ask(lambda there: fetch_run(there, "r", tmp_path))
+
+
+@pytest.mark.parametrize("found", [{}, {"run_id": "r"}, {**dict.fromkeys(NAMED, ""), "run_id": "another"}])
+def test_a_run_json_of_another_run_is_no_gateways(found: dict[str, str]) -> None:
+    with pytest.raises(Internal, match="not of run r"):
+        Recorded(httpx.Response(200, json=found)).ask(lambda there: manifest_of(there, "r"))
 
 
 def test_a_problem_document_becomes_the_error_that_it_stands_for() -> None:

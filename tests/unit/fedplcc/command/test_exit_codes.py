@@ -132,6 +132,25 @@ def test_an_output_that_takes_not_all_letters_or_none_is_no_traceback(
     assert (done.returncode, done.stderr) == (code, error)
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "error"),
+    [
+        (
+            "fedplcc join 0<&-",
+            ExitCode.USAGE,
+            "fedplcc: this is no invitation; it is one line that begins with fedplcc1_\n",
+        ),
+        ("fedplcc join 0<&- 2>&- 1>&2", ExitCode.USAGE, ""),
+        *((f"fedplcc.{name} --state-dir /dev/null/x 2>&-", ExitCode.STORAGE, "") for name in ("aggregator", "trainer")),
+    ],
+)
+def test_a_process_that_is_started_with_closed_streams_works(command: str, code: int, error: str) -> None:
+    line = f"exec {sys.executable} -m {command}"
+    given = {**os.environ, "FEDPLCC_CLIENT": "north", "FEDPLCC_DATA": "digits:mnist", "FEDPLCC_INSECURE": "true"}
+    done = subprocess.run(["sh", "-c", line], env=given, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", error)
+
+
 def test_what_a_command_returns_is_its_exit_code() -> None:
     assert ended(None) == 0
     assert ended(None, 1) == 1
