@@ -1,0 +1,4 @@
+if __name__ == "aggregator":  # of a script in the repository's folder
+    from fedplcc.shared.importing import take_one_name
+
+    take_one_name()

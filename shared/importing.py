@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -56,3 +57,27 @@ def _modules_in(folder: str) -> Iterator[None]:
     finally:
         with suppress(ValueError):  # imported code may have changed the path
             del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
+
+
+class OneName:
+    """Finds what a script in the repository's folder calls `shared.config` as `fedplcc.shared.config`, loaded once.
+
+    Twice, a script would catch errors of another class than those that are raised.
+    """
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return how to import a module below one of the folders at the top; None for any other."""
+        is_ours = name.split(".")[0] in ("aggregator", "gateway", "shared", "trainer")
+        return ModuleSpec(name, self) if is_ours else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return fedplcc's module of that name."""
+        return importlib.import_module(f"fedplcc.{spec.name}")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing: the module is loaded."""
+
+
+def take_one_name() -> None:
+    """Find modules of the folders at the top as fedplcc's own, from now on in this process."""
+    sys.meta_path.insert(0, OneName())

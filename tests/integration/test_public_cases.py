@@ -12,8 +12,6 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 CASES = REPOSITORY.parent / "shared" / "cases"
 SCRIPTS = sorted(CASES.glob("c[0-9][0-9]_*.py"))
-BARE_NAMES = REPOSITORY / "tests" / "support" / "bare_names"
-"""The cases import `shared.config` and the like, from before the package had one name."""
 LIMIT_S = 900
 
 pytestmark = [
@@ -29,7 +27,7 @@ def test_a_public_case_holds(script: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script)],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (BARE_NAMES, REPOSITORY)))},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,3 +48,12 @@ def test_whatever_a_module_does_the_folder_leaves_the_path(
         with pytest.raises(InvalidModel, match="cannot import 'named_module' of 'named_module:make'"):
             import_module("named_module", "named_module:make", InvalidModel)
     assert str(folder) not in sys.path
+
+
+def test_a_script_in_the_repositorys_folder_has_the_same_modules_by_both_names() -> None:
+    same = "shared.errors.InvalidData is e.InvalidData and trainer.data.roles.has_role is r.has_role"
+    script = (
+        "import shared.errors, trainer.data.roles, fedplcc.shared.errors as e, fedplcc.trainer.data.roles as r\n"
+        f"assert {same}"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[3], check=True, timeout=120)

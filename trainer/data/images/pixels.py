@@ -197,7 +197,7 @@ def _states_cicp(descriptor: int) -> bool:
 def _ends_black(descriptor: int) -> bool:
     """Whether the second half of a file is zeros."""
     length = os.fstat(descriptor).st_size
-    if os.pread(descriptor, _TAIL, length - _TAIL).strip(b"\0"):
+    if os.pread(descriptor, _TAIL, max(0, length - _TAIL)).strip(b"\0"):
         return False
     return not os.pread(descriptor, length, length // 2).strip(b"\0")
 

@@ -377,6 +377,11 @@ def test_a_file_whose_second_half_is_zeros_is_said(kind: str, tmp_path: Path) ->
         assert len(said) == count
 
 
+def test_a_file_of_a_few_bytes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.pgm").write_bytes(b"P5 4 1 100\n" + bytes([0, 25, 50, 100]))
+    assert read_pixels(tmp_path / "x.pgm")[0, :, 0].tolist() == [0, 64, 128, 255]
+
+
 def test_colours_of_a_video_in_a_png_are_said(tmp_path: Path) -> None:
     Image.new("RGB", (2, 2)).save(tmp_path / "x.png")
     content = (tmp_path / "x.png").read_bytes()
