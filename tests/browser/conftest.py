@@ -1,4 +1,4 @@
-"""A browser per module, and `console`: a tab on a gateway in front of a federation, each new for every test."""
+"""A browser for the folder, and `console`: a tab on a gateway in front of a federation, each new for every test."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import LIGHT, Console, Look, Tab, a_browser, kept_if_failed
 
 FAILED = pytest.StashKey[bool]()
+RUNNING = pytest.StashKey[tuple[Browser, ExitStack]]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -27,11 +28,24 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """Close the browser where a test of another folder comes next, which may run an event loop."""
+    try:
+        yield
+    finally:
+        if RUNNING in item.config.stash and (nextitem is None or Path(__file__).parent not in nextitem.path.parents):
+            item.config.stash[RUNNING][1].close()
+            del item.config.stash[RUNNING]
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, as long as a module's tests run."""
-    with a_browser() as browser:
-        yield browser
+def browser(request: pytest.FixtureRequest) -> Browser:
+    """Chromium, as long as tests of this folder run."""
+    if RUNNING not in request.config.stash:
+        closing = ExitStack()
+        request.config.stash[RUNNING] = closing.enter_context(a_browser()), closing
+    return request.config.stash[RUNNING][0]
 
 
 @pytest.fixture

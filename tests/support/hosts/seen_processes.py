@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-LOOK_S = 0.02
+LOOK_S = 0.05
 """Much less than the start of a Python takes."""
 
 

@@ -11,8 +11,8 @@
 
 A page is never trusted to be quiet: a message of the browser's console, an error that nobody caught, a request that failed
 and a request to another origin are collected, and fail the test at its end unless it said with `tolerate` that this
-belongs to it. Playwright's event loop runs in the thread that started it, where `asyncio.run` fails then: a browser lives
-as long as one module of tests.
+belongs to it. Playwright's event loop runs in the thread that started it, where `asyncio.run` fails then: a browser is
+closed before a test of another folder begins.
 """
 
 from __future__ import annotations
