@@ -39,6 +39,7 @@ from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 CLAIM = 2**29
 """Samples that a liar says it has."""
 SHARE = 0.25
+"""One over the number of clients: all weigh alike at most."""
 FOLDS = (
     Fold(),
     Fold(max_share=SHARE),

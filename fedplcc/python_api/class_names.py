@@ -194,6 +194,7 @@ def check_names(found: Sequence[str], run_classes: Sequence[str], *, are_named: 
     Raises:
         InvalidData: A class is not of the run; the message has both lists.
     """
+    run_classes = [*map(str, run_classes)]  # a class that is no text is refused with the configuration
     known = {composed(name) for name in run_classes}
     strange = [name for name in found if name not in known]
     if not strange:

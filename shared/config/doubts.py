@@ -33,5 +33,5 @@ def _about_weights(config: RunConfig) -> str:
         return ""
     return (
         'aggregation.rule = "clipped_mean" shortens steps, and weighs them by the samples that each client says it has: one '
-        "that says a huge number has the model. aggregation.max_weight_share bounds that; 0.3 was measured with four clients"
+        "that says a huge number has the model. aggregation.max_weight_share bounds that; 0.25 held with four clients"
     )

@@ -14,6 +14,7 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, random_split
 
 import fedplcc
+from fedplcc.python_api.class_names import check_names
 from fedplcc.shared.errors import InvalidData
 
 NAMES = ["cat", "dog", "owl"]
@@ -162,6 +163,12 @@ def test_names_that_differ_or_are_missing_are_refused_with_both_lists(
 ) -> None:
     with pytest.raises(InvalidData, match=sentence):
         taken(tmp_path, **data)
+
+
+def test_a_run_whose_classes_are_no_texts_is_told_of_them_by_its_configuration() -> None:
+    check_names(["1"], cast(list[str], [1, 2]), are_named=True)
+    with pytest.raises(InvalidData, match="the run's are 1, 2: '3' is none of them"):
+        check_names(["3"], cast(list[str], [1, 2]), are_named=True)
 
 
 class Broken(Pairs):
