@@ -1,7 +1,7 @@
 """Reasons as records: for a dropped client, for a run that waits or has ended, for a client without work.
 
-Code decides by the records. `sentence_of` makes the sentence for REST, events and logs; no code reads it back: states that were read
-out of sentences changed with their words. A second field beside a sentence could disagree with it.
+Code decides by the records. `sentence_of` makes the sentence for REST, events and logs; no code reads it back: a
+state that is read out of a sentence changes with its words, and a second field beside the sentence could disagree with it.
 """
 
 from __future__ import annotations

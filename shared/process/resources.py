@@ -43,7 +43,7 @@ class Room:
 
 
 def hold_streams() -> None:
-    """Put /dev/null in the place of standard streams that are closed: a file would take it, and what a library says there."""
+    """Put /dev/null in the place of closed standard streams: a file would take it, and what a library says there."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -51,7 +51,7 @@ def hold_streams() -> None:
             os.set_inheritable(number, True)
             if opened != number:
                 os.close(opened)
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  (the process keeps it)
 
 
 def require(*, open_files: int, is_service: bool = True) -> None:
