@@ -99,18 +99,6 @@ def frame(number: int, event_type: str = "round_opened") -> str:
 END = f"event: end\ndata: {a_run_document().model_dump_json()}\n\n"
 
 
-class Breaking(httpx.AsyncByteStream):
-    """A body whose connection breaks after its bytes."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self.pieces = pieces
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self.pieces:
-            yield piece
-        raise httpx.ReadError("reset")
-
-
 class Whole(httpx.AsyncByteStream):
     """A body that ends after its bytes."""
 
@@ -120,6 +108,15 @@ class Whole(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self.pieces:
             yield piece
+
+
+class Breaking(Whole):
+    """A body whose connection breaks after its bytes."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in super().__aiter__():
+            yield piece
+        raise httpx.ReadError("reset")
 
 
 def follow(gateway: Recorded) -> list[int | str]:
