@@ -16,11 +16,14 @@ import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.interruption import Interrupted
 from fedplcc.models.whole_model import write_whole_model
-from fedplcc.shared.config.tables.model import TimmOptions
+from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
 from fedplcc.shared.errors import WeightsMissing
 from fedplcc.shared.tensors import from_bytes
+from fedplcc.trainer.models import build_model
 from fedplcc.trainer.models.timm_backbone import timm_model
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support import present
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation
@@ -152,6 +155,23 @@ def test_what_a_run_leaves_is_used_where_the_backbone_is_and_nowhere_else(
         fedplcc.load_model(tmp_path / "run")
 
 
+def _check_it_is_kept_as_weights(run: Path, train: str, features: torch.Tensor, weights: Path) -> None:
+    for what in (run, run / "model.safetensors", run / "model-whole.safetensors"):
+        answer = CliRunner().invoke(app, ["weights", "add", str(what), "--weights-dir", str(weights)])
+        if train == "head":
+            assert "trained a head alone: its backbone is 'tiny', as it was before" in answer.stderr
+            continue
+        assert answer.exit_code == 0, answer.output
+        run_id = json.loads((run / "run.json").read_text())["run_id"]
+        kept = present(WeightsStore(weights).find(run_id))
+        assert (kept.model, kept.runs) == (MODEL, (run_id,))
+        consent = Consent(weights=WeightsStore(weights))
+        section = ModelSection(name=MODEL, options={"hidden_dim": 0}, weights=run_id, weights_sha256=kept.sha256)
+        begun = build_model(section, 3, 32, 0, consent=consent).eval()
+        x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(begun.features(x), features, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("train", ["head", "last:1", "lora"])
 def test_a_fetched_model_is_made_whole_where_the_backbone_is(
     train: str, data: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +179,6 @@ def test_a_fetched_model_is_made_whole_where_the_backbone_is(
     run = tmp_path / "run"
     simulated(a_document(data, weights, "fedavg", train), run)
     path = write_whole_model(run)
-    assert path is not None
     whole, trained = from_bytes(path.read_bytes()), from_bytes((run / "model.safetensors").read_bytes())
     known = WeightsStore(weights).find("tiny")
     assert known is not None
@@ -168,11 +187,12 @@ def test_a_fetched_model_is_made_whole_where_the_backbone_is(
     assert whole.keys() == {**backbone, **plain}.keys()
     for name, expected in ({**backbone, **plain} if train != "lora" else plain).items():
         np.testing.assert_array_equal(whole[name], expected)
-    everything = timm_model(MODEL.removeprefix("timm:"), 3, 32, TimmOptions(hidden_dim=8)).eval()
+    everything: Any = timm_model(MODEL.removeprefix("timm:"), 3, 32, TimmOptions(hidden_dim=8)).eval()
     everything.load_state_dict({name: torch.from_numpy(each.copy()) for name, each in whole.items()})
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(everything(x), fedplcc.load_model(run)(x), atol=1e-5, rtol=1e-4)
+    _check_it_is_kept_as_weights(run, train, everything.backbone(x), weights)
     monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "none"))
     with pytest.raises(WeightsMissing, match=f"no backbone 'tiny' of SHA-256 {known.sha256}"):
         write_whole_model(run)

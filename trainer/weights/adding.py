@@ -10,14 +10,18 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from fedplcc.shared.config.initial_model import manifest_beside, runs_beside
+from fedplcc.shared.config.initial_model import lineage, manifest_beside, runs_beside
 from fedplcc.shared.config.tables.model import TIMM
 from fedplcc.shared.errors import InvalidConfig, InvalidModel
+from fedplcc.shared.tensors import Array
 from fedplcc.trainer.models.timm_backbone import made_by_timm
 from fedplcc.trainer.weights.matching import backbone_arrays
 from fedplcc.trainer.weights.packages import PACKAGES, installed_weights
 from fedplcc.trainer.weights.reading import plain_arrays, read_weights
 from fedplcc.trainer.weights.store import Backbone, Normalised, Source, WeightsStore
+
+BACKBONE = "backbone."
+"""Prefix of a backbone's tensors in a run's model (`fedplcc.trainer.models.TimmModel`)."""
 
 
 def add_weights(store: WeightsStore, source: str, *, model: str | None = None, name: str | None = None) -> Backbone:
@@ -48,11 +52,12 @@ def add_weights(store: WeightsStore, source: str, *, model: str | None = None, n
     elif model is None:
         raise InvalidConfig("a file does not say whose weights it has: give --model timm:NAME, resnet10 or resnet18")
     else:
-        arrays = read_weights(Path(source))
+        arrays = _without_head(read_weights(Path(source)))
         runs, manifest = runs_beside(Path(source)) or (), manifest_beside(Path(source))
+        before = None if manifest is None else manifest["config"].get("model", {}).get("weights_sha256")
         origin = Source(
             place=f"{Path(source).name}, SHA-256 {_sha256_of(Path(source))}",
-            runs=runs,
+            runs=lineage(runs, store.runs_of(before)),
             normalised=None if manifest is None else _normalised(manifest["config"]["data"]),
         )
     kept = backbone_arrays(model, arrays, source)
@@ -68,6 +73,12 @@ def _downloaded(model: str) -> nn.Module:
             f"{error.detail}; where timm's hub cannot be reached, bring its file of weights to this host: "
             f"fedplcc weights add FILE --model {model}"
         ) from error
+
+
+def _without_head(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return the backbone of a run's model above one of timm's, under timm's names; other files' tensors as they are."""
+    backbone = {name.removeprefix(BACKBONE): array for name, array in arrays.items() if name.startswith(BACKBONE)}
+    return backbone or arrays
 
 
 def _normalised(data: Mapping[str, Any]) -> Normalised | None:

