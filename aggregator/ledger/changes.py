@@ -10,6 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
+from fedplcc.aggregator.rounds.events import came_and_gone
 from fedplcc.aggregator.rounds.settling import concerns
 from fedplcc.aggregator.rounds.tasks import task_in
 from fedplcc.aggregator.store.base import ControlRequest, Transaction
@@ -55,10 +56,12 @@ class Step:
             transaction.add_evaluation(final.run_id, before.round_number, self.evaluation)
         if self.request is not None:
             transaction.add_control_request(self.request)
-        for removed in _removed_updates(self.states):
-            transaction.remove_update(final.run_id, before.round_number, removed)
-        for client_id in _removed_reports(self.states):
-            transaction.remove_evaluation(final.run_id, before.round_number, client_id)
+        earlier, current = before.current_round, self.states[1].current_round
+        if earlier is not None and current is not None and current.number == earlier.number:
+            for client_id in sorted(came_and_gone(earlier.updates, current.updates)[1]):
+                transaction.remove_update(final.run_id, earlier.number, earlier.updates[client_id])
+            for client_id in sorted(came_and_gone(earlier.evaluations, current.evaluations)[1]):
+                transaction.remove_evaluation(final.run_id, earlier.number, client_id)
 
     def _save_rows(self, transaction: Transaction) -> None:
         final = self.final
@@ -216,22 +219,6 @@ _ROUND_FIELDS = tuple(each.name for each in fields(Round) if each.name not in ("
 def _equal(one: object, other: object, names: Sequence[str]) -> bool:
     pairs = ((getattr(one, name), getattr(other, name)) for name in names)
     return all(mine is its or mine == its for mine, its in pairs)
-
-
-def _removed_updates(states: Sequence[Run]) -> list[Update]:
-    """Updates that a change removed from the open round."""
-    before, after = states[0].current_round, states[1].current_round
-    if before is None or after is None or after.number != before.number:
-        return []
-    return [update for client_id, update in before.updates.items() if client_id not in after.updates]
-
-
-def _removed_reports(states: Sequence[Run]) -> list[str]:
-    """Clients whose report a change removed from the open round."""
-    before, after = states[0].current_round, states[1].current_round
-    if before is None or after is None or after.number != before.number:
-        return []
-    return [client_id for client_id in before.evaluations if client_id not in after.evaluations]
 
 
 def _asks_differently(before: Run, after: Run) -> bool:

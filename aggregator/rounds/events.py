@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from fedplcc.aggregator.rounds.far_updates import FarUpdate, newly_far
@@ -24,6 +24,8 @@ STATUS_EVENTS = {
 
 FINAL_EVENTS = frozenset(STATUS_EVENTS[status] for status in RunStatus if status.is_final)
 """Events that end a run's history."""
+
+_NONE: Set[str] = frozenset()
 
 
 def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
@@ -73,6 +75,14 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
     return events
 
 
+def came_and_gone(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[Set[str], Set[str]]:
+    """Return the keys that only `after` has, and those that only `before` has; a mapping that stayed is not looked at."""
+    if after is before:
+        return _NONE, _NONE
+    came = after.keys() - before.keys()
+    return came, _NONE if len(after) == len(before) + len(came) else before.keys() - after.keys()
+
+
 def is_same_part(before: Run, after: Run, client_id: str) -> bool:
     """Whether a client is retired in both states or in none."""
     return is_retired(before, client_id) == is_retired(after, client_id)
@@ -97,7 +107,9 @@ def _round_events(
         happened("round_opened", number=after.number, cohort=list(after.cohort), phase=after.phase.value)
         before = None
     _drop_events(before, after, happened)
-    for client_id in sorted(after.updates.keys() - (before.updates if before else {}).keys()):
+    updates, gone_updates = came_and_gone(before.updates if before else {}, after.updates)
+    reports, gone_reports = came_and_gone(before.evaluations if before else {}, after.evaluations)
+    for client_id in sorted(updates):
         update = after.updates[client_id]
         happened(
             "update_committed",
@@ -119,11 +131,11 @@ def _round_events(
     damaged = {name: asked for name, asked in sorted(after.asked_again.items()) if known.get(name) != asked}
     for client_id, asked in damaged.items():
         happened("update_damaged", number=after.number, client_id=client_id, sha256s=list(asked.sha256s))
-    for client_id in sorted(after.evaluations.keys() - (before.evaluations if before else {}).keys()):
+    for client_id in sorted(reports):
         happened("evaluation_reported", number=after.number, client_id=client_id)
-    for client_id in sorted(set(before.updates if before else ()) - set(after.updates) - set(damaged)):
+    for client_id in sorted(gone_updates - damaged.keys()):
         happened("update_removed", number=after.number, client_id=client_id)
-    for client_id in sorted(set(before.evaluations if before else ()) - set(after.evaluations)):
+    for client_id in sorted(gone_reports):
         happened("report_removed", number=after.number, client_id=client_id)
     if before is not None and before.phase is not after.phase:
         data: dict[str, Any] = {}
