@@ -103,7 +103,8 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     metrics = TrainerMetrics(registry)
     epsilon, delta = least_budget(policy, settings.privacy_epsilon, settings.privacy_delta)
     keeps_to_itself = epsilon is not None or policy.privacy.claim == "site"
-    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=epsilon, delta=delta)
+    egress = EgressLog(settings.state_dir, releases=lambda: budget.num_told())
+    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=epsilon, delta=delta, logged=egress.num_releases)
     try:
         budget.keep_limit()
         metrics.epsilon_spent.set(budget.spent_epsilon)
@@ -144,9 +145,9 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         http_proxy=settings.http_proxy or "",
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
         keepalive_s=settings.keepalive_s,
-        egress=EgressGate(EgressLog(settings.state_dir), budget.told_epsilon),
+        egress=EgressGate(egress, budget.told_epsilon),
     )
-    connection.saw_audit_head = AuditWitness(settings.state_dir).saw
+    connection.saw_audit_head, connection.saw_release = AuditWitness(settings.state_dir).saw, budget.saw
     reasons = (*BY_REASON, *HINTS, *StreamEnd, "stream_ended")
     site_log = SiteLog(LogLevel.NONE if keeps_to_itself else policy.leaves.logs, reasons=reasons)
     with ExitStack() as served:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from fedplcc.aggregator.coordinator.extensions import Extensions
 from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.ledger.limits import Limits
+from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.bounds import MAX_FORGOTTEN_RUNS
+from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.audit_chain import AuditHead
-from fedplcc.shared.types import ForgottenRun, Membership, Run
+from fedplcc.shared.types import CommittedRelease, ForgottenRun, Membership, Run
 from fedplcc.shared.version import VERSION
 
 
@@ -53,7 +55,20 @@ class Memberships:
             audit_head=audit_head,
             open_runs=self._keeping(client_id),
             forgotten_runs=self._forgotten(client_id),
+            last_release=self._last_release(client_id),
         )
+
+    def _last_release(self, client_id: str) -> CommittedRelease | None:
+        """Return the client's last committed release with noise; None too where another version wrote its run."""
+        found = self.store.last_release(client_id)
+        if found is None:
+            return None
+        run, number = found
+        try:
+            config = config_of(run)
+        except InvalidConfig:
+            return None
+        return CommittedRelease(run.run_id, run.config_hash, config.privacy.release_round(number, config.run.rounds))
 
     def _keeping(self, client_id: str) -> tuple[str, ...]:
         """Return the runs of which the client keeps its state: open, damaged, or completed and able to go on."""

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.tables.stream import Place, has_stages
-from fedplcc.shared.types import Run
+from fedplcc.shared.types import Run, RunSpec
 
 CACHED = 64
 """Most configurations that are kept though nobody else holds them; the ledger holds those of open runs."""
@@ -19,7 +19,7 @@ CACHED = 64
 _held: WeakValueDictionary[str, RunConfig] = WeakValueDictionary()
 
 
-def config_of(run: Run) -> RunConfig:
+def config_of(run: Run | RunSpec) -> RunConfig:
     """The run's configuration.
 
     Raises:

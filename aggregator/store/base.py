@@ -25,6 +25,7 @@ from fedplcc.shared.types import (
     Retired,
     Round,
     Run,
+    RunSpec,
     RunStatus,
     Update,
 )
@@ -248,6 +249,9 @@ class Store(Protocol):
 
     def last_committed(self, client_id: str) -> CommittedUpdate | None:
         """Return the client's newest committed update."""
+
+    def last_release(self, client_id: str) -> tuple[RunSpec, int] | None:
+        """Return the run and the round of the client's newest committed update in a run whose releases have noise."""
 
     def list_updates(
         self, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int | None = None

@@ -26,7 +26,7 @@ from fedplcc.shared.convert.reading.fields import (
 from fedplcc.shared.convert.updates import committed_from_proto, committed_to_proto
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
 from fedplcc.shared.identity.audit_chain import checked_head
-from fedplcc.shared.types import Client, Environment, ForgottenRun, Membership
+from fedplcc.shared.types import Client, CommittedRelease, Environment, ForgottenRun, Membership
 
 INTERVALS_S = 0.01, 86_400.0
 """Shortest and longest time between two heartbeats that an aggregator may ask for."""
@@ -86,7 +86,7 @@ def _environment(message: types_pb2.Environment) -> Environment:
 
 def membership_to_proto(membership: Membership) -> round_service_pb2.JoinResponse:
     """Return the answer of a membership."""
-    head = membership.audit_head
+    head, release = membership.audit_head, membership.last_release
     return round_service_pb2.JoinResponse(
         heartbeat_interval=duration(membership.heartbeat_interval_s),
         lease=duration(membership.lease_s),
@@ -98,6 +98,7 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
         forgotten_runs=[
             message_like(round_service_pb2.ForgottenRun, forgotten) for forgotten in membership.forgotten_runs
         ],
+        last_release=None if release is None else message_like(round_service_pb2.CommittedRelease, release),
     )
 
 
@@ -122,4 +123,10 @@ def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membershi
             ForgottenRun(present("run_id", forgotten.run_id), at_least(-1, "round", forgotten.round))
             for forgotten in limited("forgotten_runs", response.forgotten_runs, MAX_FORGOTTEN_RUNS)
         ),
+        last_release=_release(response.last_release) if response.HasField("last_release") else None,
     )
+
+
+def _release(message: round_service_pb2.CommittedRelease) -> CommittedRelease:
+    run_id, config_hash = present("run_id", message.run_id), present("config_hash", message.config_hash)
+    return CommittedRelease(run_id, config_hash, at_least(1, "round", message.round))

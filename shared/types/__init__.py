@@ -11,6 +11,7 @@ from fedplcc.shared.types.clients import (
     ClientActivity,
     ClientLog,
     ClientProblem,
+    CommittedRelease,
     CommittedUpdate,
     Environment,
     ForgottenRun,

@@ -152,6 +152,17 @@ class ForgottenRun:
     """The latest round of which the client keeps nothing; -1 where none had opened."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedRelease:
+    """A release with noise that a committed update carried."""
+
+    run_id: str
+    config_hash: str
+    """SHA-256 of the run's configuration: runs of one configuration share their releases."""
+    round: int
+    """The round whose release it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
     """The aggregator's answer to a client that joined."""
@@ -170,3 +181,5 @@ class Membership:
     """The audit as it stood; None where a simulation has none."""
     forgotten_runs: tuple[ForgottenRun, ...] = ()
     """The newest runs that are to forget the client, `MAX_FORGOTTEN_RUNS` at most."""
+    last_release: CommittedRelease | None = None
+    """The client's last release with noise that was committed; None if it made none."""

@@ -26,6 +26,7 @@ from fedplcc.shared.types import (
     Retired,
     RoundPhase,
     Run,
+    RunSpec,
     RunStatus,
     Update,
 )
@@ -463,6 +464,23 @@ def test_the_newest_committed_update_of_a_client_is_found_across_runs(store: Sto
         assert store.last_committed("ann") == CommittedUpdate(run.run_id, number, sha256s)
 
 
+def test_the_newest_release_of_a_client_is_found_whatever_it_committed_afterwards(store: Store) -> None:
+    noisy = '{"privacy":{"claim":"site","clip":0.1}}'
+    plain = add_run(store, a_run(run_id="plain", config_json='{"privacy":{"claim":"none","clip":null,"noise":null}}'))
+    first, second = (add_run(store, a_run(run_id=name, config_json=noisy)) for name in ("first", "second"))
+    for run, number in ((plain, 1), (first, 0)):
+        with store.transaction() as transaction:
+            transaction.add_update(run.run_id, number, an_update("ann", content=f"{run.run_id} {number}"))
+        assert store.last_release("ann") is None
+    for run, number in ((first, 5), (second, 1), (first, 4)):
+        with store.transaction() as transaction:
+            transaction.add_update(run.run_id, number, an_update("ann", content=f"{run.run_id} {number}"))
+            transaction.add_update(plain.run_id, 1 + number, an_update("ann", content=f"plain {run.run_id} {number}"))
+        told = RunSpec(run_id=run.run_id, config_json=noisy, config_hash=run.config_hash)
+        assert store.last_release("ann") == (told, number)
+        assert store.last_release("bob") is None
+
+
 def test_updates_of_one_run_are_listed_by_round_and_client_in_parts(store: Store) -> None:
     first, second = add_run(store, a_run()), add_run(store, a_run(run_id="test-0001"))
     keys = [(first, 2, "bob"), (first, 1, "bob"), (second, 1, "ann"), (first, 2, "ann"), (first, 10, "ann")]
@@ -684,6 +702,7 @@ USES: dict[str, Callable[[Store], object]] = {
     "list_clients": lambda store: store.list_clients(),
     "find_client": lambda store: store.find_client("ann"),
     "last_committed": lambda store: store.last_committed("ann"),
+    "last_release": lambda store: store.last_release("ann"),
     "has_stored": lambda store: store.has_stored("ann", "x"),
     "find_blob": lambda store: store.find_blob("x"),
     "domains": lambda store: store.domains(["ann"]),

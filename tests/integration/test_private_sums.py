@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from fedplcc.simulation import simulate_in_folder
 from fedplcc.terminal.progress import RunProgress, console_for
 from fedplcc.trainer.privacy.budget import SECRET, Budget
 from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.integration.test_recovery import Rest
 from tests.support.federation import tiny_federation
+from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed
 from tests.support.later import later
 
@@ -60,7 +63,7 @@ def sums_document(folder: Path, weights: WeightsStore) -> dict[str, Any]:
     }
 
 
-def means_document(folder: Path, _: WeightsStore) -> dict[str, Any]:
+def means_document(folder: Path, _: WeightsStore | None) -> dict[str, Any]:
     values = tiny_federation.document(folder, "fedproto", run={"rounds": 2})
     privacy = {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5, "claim": "prototypes", "release_every": 1}
     return values | {"privacy": privacy}
@@ -108,3 +111,44 @@ def test_simulated_and_deployed_a_private_run_ends_in_the_same_bytes(
 
 def _privacy(folder: RunFolder, name: str, *, is_deployed: bool) -> Path:
     return folder.state / f"trainer-{name}" / "privacy" if is_deployed else folder.aggregator_state / "privacy" / name
+
+
+def test_a_site_that_goes_on_from_an_older_copy_of_its_state_or_its_budget_makes_no_release(tmp_path: Path) -> None:
+    tiny_federation.write_data(tmp_path)
+    values = means_document(tmp_path, None)
+    left, right = tiny_federation.CLIENTS
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    with Federation(tmp_path) as federation:
+        federation.start_aggregator("--heartbeat-interval-s", "0.3")
+        federation.start_gateway()
+        rest = Rest(federation)
+        trainer = federation.start_trainer(left, f"npz:{tmp_path / left}.npz")
+        federation.start_trainer(right, f"npz:{tmp_path / right}.npz")
+        eventually(lambda: len(rest.activities()) == 2, "both join")
+        state = tmp_path / f"trainer-{left}"
+
+        def replaced(place: Path, copy: Path | None) -> None:
+            trainer.end()
+            shutil.rmtree(place)
+            if copy is not None:
+                shutil.copytree(copy, place)
+            trainer.start()
+
+        def refused(why: str) -> None:
+            eventually(lambda: f"{why}; put the folder" in trainer.log(), why)
+            eventually(lambda: "STORE_UNAVAILABLE" in json.dumps(rest.call("GET", "/v1/clients")), "it is told")
+
+        trainer.end()
+        shutil.copytree(state, older)
+        trainer.start()
+        first = rest.start(values)
+        rest.wait(first, "completed")
+        shutil.copytree(state, newer)
+        replaced(state, older)
+        second = rest.start({**values, "run": {**values["run"], "seed": 2}})
+        refused(f"it lacks that of round 2 of run '{first}', which the aggregator has")
+        replaced(state, newer)
+        rest.wait(second, "completed")
+        replaced(state / "privacy", None)
+        rest.start({**values, "run": {**values["run"], "seed": 3}})
+        refused("it has 0 of the 4 that egress.jsonl counts")

@@ -61,6 +61,7 @@ from fedplcc.shared.types import (
     Client,
     ClientActivity,
     ClientProblem,
+    CommittedRelease,
     CommittedUpdate,
     Environment,
     Evaluation,
@@ -189,6 +190,7 @@ MEMBERSHIP = st.builds(
     last_committed=st.none() | COMMITTED,
     open_runs=st.lists(TEXT, max_size=3).map(tuple),
     version=TEXT,
+    last_release=st.none() | st.builds(CommittedRelease, SOME_TEXT, SOME_TEXT, st.integers(1, 2**31 - 1)),
     forgotten_runs=st.lists(st.builds(ForgottenRun, NAME, st.integers(-1, 2**31 - 1)), max_size=3).map(tuple),
 )
 CLIENTS = st.lists(NAME, max_size=4).map(tuple)

@@ -5,8 +5,9 @@
     FOLDER/limit.json     the limit that the trainer was last started with, for who looks at the budget
 
 A release is charged under a name that its key, run, round and exact sums give it. So one that is made again, after a crash
-or because its answer was lost, costs nothing; it has the same bytes. A file that is missing or damaged is no empty one: the
-client then makes no release.
+or because its answer was lost, costs nothing; it has the same bytes. A file that is missing or damaged is no empty one, and
+one that lacks a release of which the site's log of what left or the aggregator knows is an older copy: the client then makes
+no release. Nothing that the aggregator says allows one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import fcntl
 import json
 import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from fedplcc.shared.privacy.guarantee import DEFAULT_DELTA, composed, epsilon_of
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import CommittedRelease
 
 PRIVACY_FOLDER = "privacy"
 """Folder below a trainer's state directory."""
@@ -90,15 +92,25 @@ _CHARGES = TypeAdapter(tuple[Charge, ...])
 class Budget:
     """The releases of one client, in a folder that nothing else uses. Several processes may use it one after another."""
 
-    def __init__(self, folder: Path, *, epsilon: float | None = None, delta: float = DEFAULT_DELTA) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        epsilon: float | None = None,
+        delta: float = DEFAULT_DELTA,
+        logged: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Prepare; nothing is read or made before it is needed.
 
         Args:
             folder: Need not exist.
             epsilon: Most that all releases together may come to with this delta; None for no limit.
             delta: Delta of the limit, and of what is told.
+            logged: Returns the least number of releases that the log of what left the site knows of.
         """
-        self._folder, self.limit, self.delta = folder, epsilon, delta
+        self._folder, self.limit, self.delta, self._logged = folder, epsilon, delta, logged
+        self._committed: CommittedRelease | None = None
+        self._named: str | None = None
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -124,6 +136,17 @@ class Budget:
         except StoreUnavailable:
             return None
         return _finite(spent)
+
+    def num_told(self) -> int:
+        """Return the number of releases for the log of what leaves; 0 where the record cannot be read."""
+        try:
+            return len(self.charges)
+        except StoreUnavailable:
+            return 0
+
+    def saw(self, release: CommittedRelease | None) -> None:
+        """Take the last release of the client that the aggregator has; any thread may call it."""
+        self._committed = release
 
     def by_run(self) -> list[dict[str, Any]]:
         """Return what the releases of each run came to, in the order of their first ones.
@@ -159,7 +182,7 @@ class Budget:
                     disk.replace_file(path, content, "trainer.privacy.limit", mode=0o600)
 
     @classmethod
-    def of_trainer(cls, state_dir: Path) -> Self:
+    def of_trainer(cls, state_dir: Path, *, logged: Callable[[], int] = lambda: 0) -> Self:
         """Return the budget in a trainer's state directory, with the limit that it was last started with.
 
         Raises:
@@ -169,9 +192,9 @@ class Budget:
         with disk.told_without_paths(_FAILS):
             try:
                 kept = json.loads((folder / LIMIT).read_bytes())
-                return cls(folder, epsilon=kept["epsilon"], delta=float(kept["delta"]))
+                return cls(folder, epsilon=kept["epsilon"], delta=float(kept["delta"]), logged=logged)
             except FileNotFoundError:
-                return cls(folder)
+                return cls(folder, logged=logged)
             except (ValueError, KeyError, TypeError):
                 raise StoreUnavailable(
                     "what the budget of this client is limited to is damaged; start its trainer"
@@ -184,9 +207,10 @@ class Budget:
 
         Raises:
             BudgetSpent: There is no room.
-            StoreUnavailable: The budget cannot be read.
+            StoreUnavailable: The budget cannot be read, or is an older copy.
         """
         charges = self.charges
+        self.check_newest(charges)
         if not any((each.run_hash, each.round) == (run_hash, round) for each in charges):
             self._check_room(charges, mu)
 
@@ -200,10 +224,11 @@ class Budget:
         Raises:
             BudgetSpent: There is no room for it.
             ClaimNotKept: The run has all its releases: a round of another model or other images is one more.
-            DiskFull, StoreUnavailable: It cannot be kept.
+            DiskFull, StoreUnavailable: It cannot be kept, or what is kept is an older copy.
         """
         with self._held():
             known = self._read()
+            self.check_newest(known)
             if any(each.name == charge.name for each in known):
                 return
             made = sum(each.run_id == charge.run_id for each in known)
@@ -241,7 +266,7 @@ class Budget:
             if not path.exists():
                 disk.replace_file(path, secrets.token_bytes(KEY_BYTES), "trainer.privacy.secret", mode=0o600)
             found = path.read_bytes()
-            named = self._named_secret()
+            named = _name_of(found)
             is_other = bool(charges) and json.loads((self._folder / BUDGET).read_bytes()).get("secret", named) != named
         if len(found) != KEY_BYTES:
             raise StoreUnavailable(
@@ -249,7 +274,23 @@ class Budget:
             )
         if is_other:
             raise StoreUnavailable(f"the secret of this client's noise is not that of its releases: {_RESTORE}")
+        self._named = named
         return found
+
+    def check_newest(self, charges: tuple[Charge, ...]) -> None:
+        """Refuse a record that lacks a release which is known to have left: whoever goes on from it forgets what was spent.
+
+        Raises:
+            StoreUnavailable: It is such an older copy.
+        """
+        num, last = self._logged(), self._committed
+        if num > len(charges):
+            raise StoreUnavailable(f"{_OLDER}: it has {len(charges)} of the {num} that egress.jsonl counts; {_RESTORE}")
+        if last is not None and (last.config_hash, last.round) not in {(each.run_hash, each.round) for each in charges}:
+            raise StoreUnavailable(
+                f"{_OLDER}: it lacks that of round {last.round} of run {last.run_id[:128]!a}, which the aggregator has; "
+                f"{_RESTORE}"
+            )
 
     def _check_room(self, charges: tuple[Charge, ...], mu: float) -> None:
         if self.limit is None:
@@ -299,7 +340,7 @@ class Budget:
             "version": VERSION,
             "charges": content,
             "sha256": sha256_hex(canonical_json(content).encode()),
-            "secret": self._named_secret(),
+            "secret": self._named or self._named_secret(),
         }
         disk.replace_file(
             self._folder / BUDGET, canonical_json(document).encode(), "trainer.privacy.budget", mode=0o600
@@ -308,10 +349,15 @@ class Budget:
     def _named_secret(self) -> str | None:
         """A digest that names the secret and does not tell it; None before there is one."""
         path = self._folder / SECRET
-        return sha256_hex(b"secret of the noise" + path.read_bytes()) if path.exists() else None
+        return _name_of(path.read_bytes()) if path.exists() else None
 
 
 _RESTORE = "put the folder `privacy` of its state directory back from a copy; until then it makes no release"
+_OLDER = "the record of what this client has spent is an older copy, without its last releases"
+
+
+def _name_of(secret: bytes) -> str:
+    return sha256_hex(b"secret of the noise" + secret)
 
 
 def _finite(epsilon: float) -> float | None:

@@ -38,7 +38,8 @@ HINTS: Mapping[str, str] = {
     "change the policy's file and restart the trainer, and tries a run with `fedplcc config check policy.toml --run FILE`",
     "CLAIM_NOT_KEPT": "start this trainer with --privacy-epsilon, and with all of its images; or the run claims less",
     "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
-    "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",
+    "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir, and that no older copy took its place; "
+    "the finished update waits in memory",
     "MODEL_FAILED": "mend the model's code and restart this trainer, whose log has the whole error; or stop the run",
     "OUT_OF_MEMORY": "use a smaller training.batch_size or evaluation_batch_size, or another device",
 }

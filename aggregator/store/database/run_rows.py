@@ -12,7 +12,7 @@ from fedplcc.aggregator.store.database import rows, schema
 from fedplcc.aggregator.store.database.access import Reader
 from fedplcc.shared.errors import RowCorrupt
 from fedplcc.shared.reasons import RowDamaged
-from fedplcc.shared.types import Evaluation, Retired, Round, Run, RunStatus
+from fedplcc.shared.types import Evaluation, Retired, Round, Run, RunSpec, RunStatus
 
 _FIRST_EVALUATION = (
     select(schema.evaluations)
@@ -24,6 +24,11 @@ _IS_KEPT = schema.runs.c.run_id.not_in(
     select(schema.run_labels.c.run_id).where(schema.run_labels.c.deleted_at.is_not(None))
 )
 """Whether a run was not deleted."""
+_WITH_NOISE = select(schema.runs.c.run_id).where(
+    schema.runs.c.config_json.contains('"privacy":{"c'),
+    ~schema.runs.c.config_json.contains('"privacy":{"claim":"none","clip":null'),
+)
+"""Runs whose releases have noise: canonical JSON has their section, all of which needs `clip`."""
 
 
 class RunReads:
@@ -95,6 +100,21 @@ class RunReads:
         query = select(table.c.run_id).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc())
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
+
+    def last_release(self: Reader, client_id: str) -> tuple[RunSpec, int] | None:
+        """See `Store.last_release`."""
+        updates, runs = schema.updates, schema.runs
+        query = (
+            select(runs.c.run_id, runs.c.config_json, runs.c.config_hash, updates.c.round)
+            .join(updates, updates.c.run_id == runs.c.run_id)
+            .where(updates.c.client_id == client_id, updates.c.round > 0, updates.c.run_id.in_(_WITH_NOISE))
+            .order_by(updates.c.commit_order.desc())
+            .limit(1)
+        )
+        row = self._first(query)
+        if row is None:
+            return None
+        return RunSpec(run_id=row.run_id, config_json=row.config_json, config_hash=row.config_hash), row.round
 
     def runs_of_model(self: Reader, sha256: str) -> list[str]:
         """See `Store.runs_of_model`."""

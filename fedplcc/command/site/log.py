@@ -76,10 +76,13 @@ def _sentence(line: Line) -> str:
 
 def _show_budget(folder: Path, *, as_json: bool) -> None:
     """Show what releases with noise have cost a site over all runs, and its limit."""
+    from fedplcc.trainer.owner.egress.log import most_releases
     from fedplcc.trainer.privacy.budget import Budget
 
-    kept = Budget.of_trainer(folder)
+    num_left = most_releases(folder)  # first: a release is charged before it leaves
+    kept = Budget.of_trainer(folder, logged=lambda: num_left)
     charges, spent = kept.charges, kept.told_epsilon()
+    kept.check_newest(charges)
     runs = kept.by_run()
     if as_json:
         told = {"epsilon": spent, "delta": kept.delta, "limit": kept.limit, "releases": len(charges), "runs": runs}

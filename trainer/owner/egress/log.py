@@ -84,6 +84,7 @@ class Line:
         bytes: Number of these bytes.
         claim: What the run claims; None where the message is of no run.
         epsilon: Epsilon of all releases of the client up to then; None where that is not known or has no bound.
+        releases: The most releases that its budget has had up to then.
     """
 
     time: str
@@ -95,11 +96,17 @@ class Line:
     bytes: int
     claim: str | None
     epsilon: float | None
+    releases: int = 0
 
     @property
     def name(self) -> str:
         """What makes two lines the same."""
         return _name(self.what, self.run, self.round, self.sha256)
+
+    @property
+    def num_releases(self) -> int:
+        """The releases that the line knows of; one of a version that did not count them tells whether there were any."""
+        return max(self.releases, int(bool(self.epsilon)))
 
 
 _LINE = TypeAdapter(Line)
@@ -135,15 +142,24 @@ class Message:
 class EgressLog:
     """The log in one state directory, which one process writes at a time; any of its threads may."""
 
-    def __init__(self, folder: Path, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        clock: Callable[[], float] = time.time,
+        releases: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Prepare; nothing is read or made before the first message.
 
         Args:
             folder: The trainer's state directory, which is there when the first message leaves.
             max_bytes: See `MAX_BYTES`.
             clock: Seconds since the epoch.
+            releases: Returns the number of releases in the client's budget.
         """
         self._folder, self._path, self._max_bytes, self._clock = folder, folder / LOG_FILE, max_bytes, clock
+        self._releases, self._most = releases, 0
         self._lock = threading.Lock()
         self._known: set[str] | None = None
         self._end = 0
@@ -174,6 +190,7 @@ class EgressLog:
             self._is_refused = False
 
     def _line(self, message: Message, claim: str | None, epsilon: float | None) -> bytes:
+        self._most = max(self._most, self._releases())
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = Line(
             time=now,
@@ -185,6 +202,7 @@ class EgressLog:
             bytes=message.bytes,
             claim=claim,
             epsilon=epsilon,
+            releases=self._most,
         )
         return json.dumps(asdict(line)).encode() + b"\n"
 
@@ -200,9 +218,25 @@ class EgressLog:
                 line = parsed(raw)
                 if line is not None:
                     known.add(line.name)
+                    self._most = max(self._most, line.num_releases)
                 if raw.endswith(b"\n"):
                     end = file.tell()
+        if not known:
+            self._most = max(self._most, most_releases(self._folder))
         self._known, self._end = known, end
+
+    def num_releases(self) -> int:
+        """Return the most releases that the lines say the client's budget has had.
+
+        Raises:
+            DiskFull, StoreUnavailable: They cannot be read.
+        """
+        with self._lock:
+            try:
+                self._begin()
+            except OSError as error:
+                raise self._refusal(error) from error
+            return self._most
 
     def _append(self, line: bytes, *, may_use_reserve: bool) -> None:
         if self._end and self._end + len(line) > self._max_bytes:
@@ -282,6 +316,15 @@ def lines_in(folder: Path) -> Iterator[Line | None]:
             for raw in iter(lambda file=file: file.readline(MAX_LINE_BYTES), b""):  # type: ignore[misc]  # bound now
                 if raw.endswith(b"\n") or len(raw) == MAX_LINE_BYTES:
                     yield parsed(raw)
+
+
+def most_releases(folder: Path) -> int:
+    """Return the most releases that the lines of a state directory say its budget has had.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    return max((line.num_releases for line in lines_in(folder) if line is not None), default=0)
 
 
 def parsed(raw: bytes) -> Line | None:

@@ -46,7 +46,7 @@ class TransferLimits(_message.Message):
     def __init__(self, max_chunk_bytes: _Optional[int] = ..., max_blob_bytes: _Optional[int] = ..., max_inline_bytes: _Optional[int] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
-    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs", "audit_head", "forgotten_runs")
+    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs", "audit_head", "forgotten_runs", "last_release")
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class JoinResponse(_message.Message):
     OPEN_RUNS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_HEAD_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_RUNS_FIELD_NUMBER: _ClassVar[int]
+    LAST_RELEASE_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval: _duration_pb2.Duration
     lease: _duration_pb2.Duration
     limits: TransferLimits
@@ -63,7 +64,18 @@ class JoinResponse(_message.Message):
     open_runs: _containers.RepeatedScalarFieldContainer[str]
     audit_head: AuditHead
     forgotten_runs: _containers.RepeatedCompositeFieldContainer[ForgottenRun]
-    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Iterable[str]] = ..., audit_head: _Optional[_Union[AuditHead, _Mapping]] = ..., forgotten_runs: _Optional[_Iterable[_Union[ForgottenRun, _Mapping]]] = ...) -> None: ...
+    last_release: CommittedRelease
+    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Iterable[str]] = ..., audit_head: _Optional[_Union[AuditHead, _Mapping]] = ..., forgotten_runs: _Optional[_Iterable[_Union[ForgottenRun, _Mapping]]] = ..., last_release: _Optional[_Union[CommittedRelease, _Mapping]] = ...) -> None: ...
+
+class CommittedRelease(_message.Message):
+    __slots__ = ("run_id", "config_hash", "round")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_HASH_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    config_hash: str
+    round: int
+    def __init__(self, run_id: _Optional[str] = ..., config_hash: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
 
 class ForgottenRun(_message.Message):
     __slots__ = ("run_id", "round")

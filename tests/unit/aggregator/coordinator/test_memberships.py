@@ -7,7 +7,7 @@ import pytest
 from fedplcc.aggregator.coordinator import memberships
 from fedplcc.aggregator.coordinator.extensions import stateful
 from fedplcc.shared.steering import AdmitClient, ExtendRun, RetireClient
-from fedplcc.shared.types import Run
+from fedplcc.shared.types import CommittedRelease, Run
 from tests.support.federation.in_process import LocalFederation
 
 
@@ -72,3 +72,17 @@ def test_the_newest_runs_that_forget_a_client_are_named_and_no_more_than_a_train
     for run_id in names:
         federation.run_to_end(run_id)
     assert len(forgotten_of(federation, "ann")) == 2
+
+
+def test_the_last_release_of_a_client_is_told_also_after_runs_without_noise(federation: LocalFederation) -> None:
+    ann = federation.clients["ann"]
+    assert federation.coordinator.join(ann.record, ann.token).last_release is None
+    privacy = {"clip": 1.0, "epsilon": 3.0, "delta": 1e-5, "release_every": 1}
+    run = federation.create("fedproto", privacy=privacy)
+    federation.run_to_end(run.run_id)
+    federation.run_to_end(federation.create("fedavg").run_id)
+    federation.restart()
+    told = CommittedRelease(run.run_id, run.config_hash, 2)
+    assert federation.coordinator.join(ann.record, ann.token).last_release == told
+    federation.coordinator.delete_run(run.run_id)
+    assert federation.coordinator.join(ann.record, ann.token).last_release is None

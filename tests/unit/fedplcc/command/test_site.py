@@ -81,6 +81,8 @@ def test_a_damaged_line_is_said_and_a_name_moves_no_cursor(state: Path) -> None:
 
 
 def test_the_budget_has_the_limit_of_the_trainer_and_the_cost_of_each_run(state: Path) -> None:
+    assert "older copy, without its last releases: it has 0 of the 1" in typed("log", "--budget")[2]
+    (state / LOG_FILE).unlink()
     assert typed("log", "--budget")[1] == "epsilon 0 of 0 releases, delta 1e-05, no limit\n"
     budget = Budget(state / PRIVACY_FOLDER, epsilon=3.0, delta=1e-6)
     budget.keep_limit()

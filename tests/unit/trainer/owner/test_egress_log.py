@@ -24,6 +24,7 @@ from fedplcc.trainer.owner.egress.log import (
     NotWrittenDown,
     What,
     lines_in,
+    most_releases,
     old_files,
 )
 from tests.support.failpoints import killed_at
@@ -58,6 +59,7 @@ def test_a_line_says_what_leaves_and_is_its_owners_alone(tmp_path: Path) -> None
         "bytes": 6,
         "claim": "none",
         "epsilon": 0.5,
+        "releases": 0,
     }
     assert stat.S_IMODE((tmp_path / LOG_FILE).stat().st_mode) == 0o600
 
@@ -99,6 +101,27 @@ def test_the_files_are_bounded_and_the_newest_are_kept(tmp_path: Path) -> None:
     assert len(kept) > 2 * MAX_OLD_FILES
     write(log, commit(size - 1))
     assert rounds(tmp_path)[-1] == size - 1
+
+
+def test_the_most_releases_stay_known_when_their_record_is_older_and_when_files_are_begun_anew(tmp_path: Path) -> None:
+    num = 3
+    log = EgressLog(tmp_path, max_bytes=600, releases=lambda: num)
+    assert log.num_releases() == 0
+    write(log, commit(1))
+    num = 1
+    for number in range(2, 30):
+        write(log, commit(number))
+    assert 1 not in rounds(tmp_path)
+    assert EgressLog(tmp_path).num_releases() == most_releases(tmp_path) == 3
+    (tmp_path / LOG_FILE).unlink()
+    assert EgressLog(tmp_path).num_releases() == 3
+
+
+def test_a_line_of_a_version_that_did_not_count_tells_that_there_was_a_release(tmp_path: Path) -> None:
+    write(EgressLog(tmp_path), commit(1))
+    path = tmp_path / LOG_FILE
+    path.write_text(path.read_text().replace(', "releases": 0', ""))
+    assert EgressLog(tmp_path).num_releases() == 1
 
 
 def test_killed_at_any_step_no_line_of_what_left_is_lost_or_made_twice(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.privacy.guarantee import mu_of, mu_of_release, noise_for
+from fedplcc.shared.types import CommittedRelease
 from fedplcc.trainer.privacy.budget import BUDGET, LIMIT, PRIVACY_FOLDER, SECRET, Budget, BudgetSpent, Charge
 from tests.support.failpoints import killed_at
 
@@ -132,3 +133,63 @@ def test_a_process_that_is_killed_at_any_step_charges_a_release_once(tmp_path: P
         if len(passed) < at:
             break
     assert at > 10
+
+
+def refused(budget: Budget, match: str) -> None:
+    """Neither another release nor one that was charged passes."""
+    with pytest.raises(StoreUnavailable, match=match):
+        budget.check(0.1, "r", 1)
+    with pytest.raises(StoreUnavailable, match=match):
+        budget.charge(a_charge("c", run="s"), most_of_run=9)
+
+
+def test_a_record_without_a_release_that_the_aggregator_has_makes_none_until_the_newer_one_is_back(
+    tmp_path: Path,
+) -> None:
+    budget, path = Budget(tmp_path), tmp_path / BUDGET
+    budget.key()
+    budget.charge(a_charge(), most_of_run=9)
+    older = path.read_bytes()
+    budget.charge(a_charge("b", round=2), most_of_run=9)
+    newer = path.read_bytes()
+    again = Budget(tmp_path)
+    again.saw(CommittedRelease("run-of-the-same-document", "r", 2))
+    again.check(0.1, "s", 1)
+    path.write_bytes(older)
+    refused(
+        again, r"older copy.* lacks that of round 2 of run 'run-of-the-same-document', which the aggregator has; put"
+    )
+    assert path.read_bytes() == older
+    path.write_bytes(newer)
+    again.charge(a_charge("c", run="s"), most_of_run=9)
+
+
+def test_an_aggregator_that_knows_of_no_release_or_of_this_one_allows_nothing_more(tmp_path: Path) -> None:
+    budget = Budget(tmp_path, epsilon=1.0)
+    budget.charge(a_charge(), most_of_run=9)
+    for told in (None, CommittedRelease("run-r", "r", 1)):
+        budget.saw(told)
+        with pytest.raises(BudgetSpent):
+            budget.check(0.1, "t", 1)
+
+
+def test_a_record_with_fewer_releases_than_left_makes_none(tmp_path: Path) -> None:
+    left = [1]
+    budget = Budget(tmp_path / PRIVACY_FOLDER, logged=lambda: left[0])
+    refused(budget, r"it has 0 of the 1 that egress\.jsonl counts; put the folder")
+    Budget(tmp_path / PRIVACY_FOLDER).charge(a_charge(), most_of_run=9)
+    budget.charge(a_charge("b", round=2), most_of_run=9)
+    left[0] = 2
+    budget.check(0.1, "r", 3)
+
+
+def test_a_secret_that_is_gone_while_a_release_is_charged_may_come_back_and_no_other_one(tmp_path: Path) -> None:
+    budget = Budget(tmp_path)
+    key = budget.key()
+    (tmp_path / SECRET).unlink()
+    budget.charge(a_charge(), most_of_run=9)
+    (tmp_path / SECRET).write_bytes(bytes(32))
+    with pytest.raises(StoreUnavailable, match="is not that of its releases"):
+        budget.key()
+    (tmp_path / SECRET).write_bytes(key)
+    assert Budget(tmp_path).key() == key
