@@ -2,6 +2,10 @@
 
 A run's deletion is marked in one transaction, with its event and the audit's record. Then its blobs go, and its rows: after
 a crash in between, the next start removes what is left (garbage/collection.py).
+
+Rows go a thousand a transaction, since one for millions would hold up every commit. The row of the run, its events and its
+request id stay: an id that was in a paper, a log or a backup never means another run. Tags, notes, archive and deletion are
+a table of their own, since an open run's row is written from memory.
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 A method may keep state at its clients, such as MOON's last model. Trainers drop what belongs to runs that are over, so the
 answer to Join names the completed runs that may still go on: the latest ones, for `Keep.unused_days`.
+
+Id, rounds and events stay: one history and one set of blobs, where a new run would copy them. What a fold may know of its
+run is what a replay can know, the round's number and its eligible clients. Whatever stands for all rounds (a cosine without
+`schedule_rounds`, a method's `length_key`) makes a run that is not extended, so a method that needs a length has a key for
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Memories of open runs: what follows from their configurations and histories, held until a run ends."""
+"""Memories of open runs: what follows from their configurations and histories, held until a run ends.
+
+A value that can be computed from committed lines and events gets no column: the history is durable with its round, and a
+column would be a second place for one fact, within every row's digest. It is read once after a start, and is the same then.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 A change's record is written in the change's own transaction: both are there, or neither. Refusals change nothing, so they
 wait up to a second, or a minute with others of their kind; see refusals.py. A crash loses those that wait.
+
+Each entry's hash covers the one before. Whoever writes the database can compute hashes, so the heads go to the log hourly
+and to each trainer with Join: only a head that somebody else holds shows a cut end. Signing entries would prove nothing,
+since the key lies beside the database. Every change of members, keys and runs has an entry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""The federation's authority: its id, its roots, and the aggregator's own certificate, in STATE_DIR/identity."""
+"""The federation's authority: its id, its roots, and the aggregator's own certificate, in STATE_DIR/identity.
+
+One file, replaced atomically and in each backup, holds id, roots, their keys and the certificate of EnrolService: a crash
+between two files would leave a federation without its root, and a database's backups travel further than the directory. Who
+reads the file is the federation. A passphrase would lie beside the backup or be lost. `ca rotate` adds a root that
+certifies from then on; the aggregator stays under the older one, which is all that a sleeping member knows, until
+`--finish`.
+"""
 
 from __future__ import annotations
 

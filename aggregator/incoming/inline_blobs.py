@@ -1,4 +1,10 @@
-"""Inline blobs: small blobs whose bytes travel inside the message that names them, in a commit or with a task."""
+"""Inline blobs: small blobs whose bytes travel inside the message that names them, in a commit or with a task.
+
+A round of five clients with a model of 40 kB cost 26 calls, and costs 10. There is no call for small updates, which would
+be a second way to commit, and an inline update keeps the guarantees of an uploaded one. With a task a trainer says what it
+takes and what it holds: what it was sent is not remembered, since a lost answer would leave both ends with different
+beliefs.
+"""
 
 from __future__ import annotations
 

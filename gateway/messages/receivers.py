@@ -1,4 +1,7 @@
-"""Receivers of messages, read from the file of the gateway's owner. No other address is ever called."""
+"""Receivers of messages, read from the file of the gateway's owner. No other address is ever called.
+
+None is shown either. By REST or in a run's document, whoever may start a run could send data anywhere.
+"""
 
 from __future__ import annotations
 

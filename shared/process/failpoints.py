@@ -12,6 +12,10 @@ variable that names a shared folder:
 The process appends each failpoint that it passes to FOLDER/passed, one name a line. It kills itself with SIGKILL at the
 failpoint that FOLDER/armed names, `NAME COUNT`: at the COUNT-th pass since that line was written. A test may `install` any
 function in its own process instead.
+
+"Killed at any moment" is proved only where the moments are known: kills at random never say what they missed. The sweep
+lists its points by itself, so that new durable code needs no new test. SQLite's own writes have no points; its syncing is
+trusted, and of a commit that has not returned any prefix may be there.
 """
 
 from __future__ import annotations
