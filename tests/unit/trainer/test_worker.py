@@ -332,13 +332,22 @@ def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", [CertificateExpired("it ended"), IdentityMismatch("of another"), Unauthenticated("no client id")]
+    "refusal",
+    [
+        CertificateExpired("it ended"),
+        IdentityMismatch("of another"),
+        Unauthenticated("no client id"),
+        RuntimeError("an answer that no check foresaw"),
+    ],
 )
-def test_a_refusal_that_a_person_or_a_renewal_can_mend_ends_nothing(shell: Shell, refusal: FedplccError) -> None:
+def test_a_refusal_that_a_person_or_a_renewal_can_mend_ends_nothing(shell: Shell, refusal: Exception) -> None:
     shell.client.pushed.put(refusal)
     shell.await_joins(2)
+    shell.client.failing_heartbeats = [refusal]
     shell.push(ROUND_1)
     shell.await_outcome("done")
+    eventually(lambda: not shell.client.failing_heartbeats, "a heartbeat fails", WAIT_S)
+    shell.await_idle()
 
 
 def test_an_end_that_is_meant_is_told(shell: Shell) -> None:
