@@ -412,7 +412,8 @@ class Worker:
             self._newest = Newest(task, number)
             if self._work is not None and self._work.task.key != task.key:
                 self._work.is_cancelled = True
-        self._tasks_changed.put(None)
+        if self._tasks_changed.empty():  # else a stream of tasks would fill memory while one is done
+            self._tasks_changed.put(None)
 
     # The thread of heartbeats
 

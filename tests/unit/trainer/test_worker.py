@@ -233,6 +233,7 @@ def test_a_task_is_done_once_however_often_it_is_pushed_meanwhile(shell: Shell) 
     shell.push(ROUND_1, replace(ROUND_1, detail="the same work in other words"))
     shell.client.await_heartbeat(lambda beat: beat.activity is ClientActivity.TRAINING)
     shell.await_pushed(3)
+    assert shell.worker._tasks_changed.qsize() <= 1, "an endless stream of tasks takes no memory"
     going_on.set()
     shell.await_outcome("done", 1)
     shell.push(ROUND_2)
