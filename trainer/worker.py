@@ -26,6 +26,7 @@ from dataclasses import replace
 from fedplcc.shared.errors import (
     CertificateRevoked,
     FedplccError,
+    Internal,
     InvalidArgument,
     NotAMember,
     NotInCohort,
@@ -361,6 +362,10 @@ class Worker:
             except FedplccError as error:
                 detector.broke(time.monotonic())
                 trouble = self._disconnected(trouble, error.reason, error.detail)
+            except (
+                Exception
+            ) as error:  # an answer that no check foresaw; without this thread the trainer would follow nothing
+                trouble = self._disconnected(trouble, Internal.reason, type(error).__name__, error)
             self._metrics.retries.labels("join").inc()
             # A heartbeat answered from now on shows that the aggregator is back, even if it knows no such client.
             self._is_answered = False
@@ -374,13 +379,16 @@ class Worker:
             # The next change of what is kept, or the next answer to Join, deletes it.
             log.warning("forgetting_waits", reason=error.reason, detail=error.detail)
 
-    def _disconnected(self, trouble: str | None, reason: str, detail: str) -> str:
+    def _disconnected(self, trouble: str | None, reason: str, detail: str, crash: Exception | None = None) -> str:
         """Log once that the connection is lost; returns the reason."""
         self._connected(False)
         if reason != trouble and not self._is_ending:
-            level = logging.DEBUG if self._vain.wait_s("join") else logging.WARNING
-            log.log(level, "disconnected", reason=reason, detail=f"{detail}; trying again until it works")
+            self._log_trouble(reason, detail, crash)
         return reason
+
+    def _log_trouble(self, reason: str, detail: str, crash: Exception | None) -> None:
+        level = logging.DEBUG if self._vain.wait_s("join") else logging.WARNING
+        log.log(level, "disconnected", reason=reason, detail=f"{detail}; trying again until it works", exc_info=crash)
 
     def _warn_of_proxy(self, idle_s: float | None) -> None:
         """Warn that a proxy breaks calls that are idle for so long, and say which flag helps."""
@@ -404,7 +412,8 @@ class Worker:
             self._newest = Newest(task, number)
             if self._work is not None and self._work.task.key != task.key:
                 self._work.is_cancelled = True
-        self._tasks_changed.put(None)
+        if self._tasks_changed.empty():  # else a stream of tasks would fill memory while one is done
+            self._tasks_changed.put(None)
 
     # The thread of heartbeats
 
@@ -422,6 +431,9 @@ class Worker:
                     self._client.refresh()
                 except FedplccError:
                     pass  # logged already, and the next one is due soon
+                except Exception as error:
+                    self._log_trouble(Internal.reason, type(error).__name__, error)
+                    self._vain.take("join")
             self._wait_for_heartbeat(begin)
         self._say_leaving()
         # The caller's thread may wait for an answer; this ends its call.

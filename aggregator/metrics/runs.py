@@ -6,6 +6,7 @@ a free place a new run replaces one that has ended, or waits for a place. A fail
 
 from __future__ import annotations
 
+import collections
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -257,7 +258,10 @@ class RunMetrics:
             self._show_accuracy(shown, metrics)
         if "stage" in metrics:
             self._show_stage(shown, metrics)
-        self._set_all(self._loss, shown, metrics["loss"], label="term", bound=LOSS_TERMS)
+        senders = collections.Counter(term for update in current.updates.values() for term in update.losses)
+        # The terms of most clients first: one that makes names up takes nobody's series.
+        losses = dict(sorted(metrics["loss"].items(), key=lambda each: -senders[each[0]]))
+        self._set_all(self._loss, shown, losses, label="term", bound=LOSS_TERMS)
         for scope, count in metrics["prototypes"].items():
             self._prototypes.labels(run.run_id, scope).set(count)
         counts = current.prototype_counts

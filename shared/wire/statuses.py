@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
@@ -68,15 +69,14 @@ def translate(error: grpc.RpcError, address: str = "") -> FedplccError:
         address: The peer's address, for the sentence.
     """
     call: Any = error
-    try:
+    # The peer's two statuses may disagree, or what it sent be no status.
+    with suppress(ValueError, DecodeError):
         status = rpc_status.from_call(call)
-    except ValueError:  # the peer's two statuses disagree
-        status = None
-    for detail in status.details if status is not None else ():
-        info = ErrorInfo()
-        if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
-            facts = {key: value for key, value in info.metadata.items() if key not in ("self", "detail")}
-            return from_reason(info.reason, status.message, facts, status.code)
+        for detail in status.details if status is not None else ():
+            info = ErrorInfo()
+            if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
+                facts = {key: value for key, value in info.metadata.items() if key not in ("self", "detail")}
+                return from_reason(info.reason, status.message, facts, status.code)
     return _transport_failure(call.code(), call.details() or "", f" at {address}" if address else "")
 
 

@@ -47,14 +47,17 @@ class Download:
             resent: Counts bytes that arrive again.
         """
         self._calls, self._blob, self._should_stop, self._resent = calls, blob, should_stop, resent
-        self._pieces: list[bytes] = []
-        self.size = 0
-        """Bytes that have arrived."""
+        self._arrived = bytearray()  # pieces of two bytes would each take sixty in a list
+
+    @property
+    def size(self) -> int:
+        """Number of bytes that have arrived."""
+        return len(self._arrived)
 
     @property
     def data(self) -> bytes:
         """The bytes that have arrived."""
-        return b"".join(self._pieces)
+        return bytes(self._arrived)
 
     def attempt(self) -> None:
         """Download the rest of the blob.
@@ -89,10 +92,9 @@ class Download:
 
     def _append(self, offset: int, data: bytes) -> None:
         if offset != self.size or not data or offset + len(data) > self._blob.size_bytes:
-            self._pieces, self.size = [], 0
+            self._arrived.clear()
             raise BlobCorrupt(f"the aggregator sent {len(data)} bytes from {offset} that do not continue the blob")
-        self._pieces.append(data)
-        self.size += len(data)
+        self._arrived += data
         self._resent.moved(offset, self.size)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -39,6 +38,7 @@ from fedplcc.trainer.features.extraction import Extraction, features_facts, view
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.public_images import PublicImages
 from fedplcc.trainer.models import TimmModel, load_arrays, state_arrays
+from fedplcc.trainer.owner.approval.asked import document_of
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 from fedplcc.trainer.task.job import Job, Loaded, OnActivity, OnProblem, StageFacts
@@ -92,7 +92,7 @@ class TaskInputs:
         """Return the run's configuration; the latest is kept, because it is the same for every round.
 
         Raises:
-            MalformedRequest: The configuration does not have its SHA-256.
+            MalformedRequest: The configuration does not have its SHA-256, or is no document of a run.
             CodeNotAllowed: Its method or an augmentation is of another package that the owner of this site has not listed.
             InvalidConfig: It is no configuration of a run.
         """
@@ -102,7 +102,7 @@ class TaskInputs:
         known = self._configs.get(run.config_hash)
         if known is not None:
             return known
-        document = json.loads(run.config_json)
+        document = document_of(run.config_json)
         refused = refusal(document["run"]["method"])
         if refused is not None:
             raise CodeNotAllowed(refused)
@@ -469,11 +469,10 @@ def place_of(task: Task, config: RunConfig) -> Place | None:
         return None
     if task.kind is TaskKind.INIT:
         return FIRST
-    place = Place(int(scalars.get(PASS, 0)), int(scalars.get(STAGE, 0)))
-    if not (1 <= place.number <= stream.passes and 1 <= place.stage <= stream.stages):
+    number, stage = scalars.get(PASS, 0), scalars.get(STAGE, 0)
+    if not (1 <= number <= stream.passes and 1 <= stage <= stream.stages):
         raise MalformedRequest(
-            f"the task is of pass {place.number}, stage {place.stage}, and the run has {stream.passes} of "
-            f"{stream.stages}",
+            f"the task is of pass {number:g}, stage {stage:g}, and the run has {stream.passes} of {stream.stages}",
             field="payload",
         )
-    return place
+    return Place(int(number), int(stage))

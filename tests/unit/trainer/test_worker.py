@@ -233,6 +233,7 @@ def test_a_task_is_done_once_however_often_it_is_pushed_meanwhile(shell: Shell) 
     shell.push(ROUND_1, replace(ROUND_1, detail="the same work in other words"))
     shell.client.await_heartbeat(lambda beat: beat.activity is ClientActivity.TRAINING)
     shell.await_pushed(3)
+    assert shell.worker._tasks_changed.qsize() <= 1, "an endless stream of tasks takes no memory"
     going_on.set()
     shell.await_outcome("done", 1)
     shell.push(ROUND_2)
@@ -332,13 +333,22 @@ def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", [CertificateExpired("it ended"), IdentityMismatch("of another"), Unauthenticated("no client id")]
+    "refusal",
+    [
+        CertificateExpired("it ended"),
+        IdentityMismatch("of another"),
+        Unauthenticated("no client id"),
+        RuntimeError("an answer that no check foresaw"),
+    ],
 )
-def test_a_refusal_that_a_person_or_a_renewal_can_mend_ends_nothing(shell: Shell, refusal: FedplccError) -> None:
+def test_a_refusal_that_a_person_or_a_renewal_can_mend_ends_nothing(shell: Shell, refusal: Exception) -> None:
     shell.client.pushed.put(refusal)
     shell.await_joins(2)
+    shell.client.failing_heartbeats = [refusal]
     shell.push(ROUND_1)
     shell.await_outcome("done")
+    eventually(lambda: not shell.client.failing_heartbeats, "a heartbeat fails", WAIT_S)
+    shell.await_idle()
 
 
 def test_an_end_that_is_meant_is_told(shell: Shell) -> None:

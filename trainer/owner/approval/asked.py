@@ -77,7 +77,7 @@ def document_of(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
         _ = str(found["run"]["method"]), int(found["run"]["rounds"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise MalformedRequest("the run's document is no configuration") from None
     checked: dict[str, Any] = found
     return checked

@@ -20,7 +20,7 @@ from fedplcc.aggregator.metrics.rounds import RESULTS
 from fedplcc.aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
 from fedplcc.shared import errors
 from fedplcc.shared.process.metrics import new_registry
-from fedplcc.shared.types import ClientActivity, PrototypeCounts, RoundPhase, Run, RunStatus
+from fedplcc.shared.types import ClientActivity, Payload, PrototypeCounts, RoundPhase, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.records.builders import a_round, a_run
 
@@ -228,6 +228,19 @@ def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, me
         assert len(series(registry, "training_loss")) == (1 if number else LOSS_TERMS)
     assert series(registry, "domain_accuracy_ratio") == {("other", "one"): 0.5}
     assert series(registry, "training_loss") == {("one", "other"): 2.0}
+
+
+def test_one_client_that_makes_terms_up_takes_no_series_of_the_others(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    terms = {f"a{index}": 9.0 for index in range(LOSS_TERMS)} | {"ce": 1.0}
+    run = a_committed_run(loss=terms)
+    assert run.current_round is not None
+    sent = {"ann": {"ce": 1.0}, "bob": {"ce": 1.0}, "eve": terms}
+    updates = {name: Update(client_id=name, payload=Payload(), num_examples=1, losses=sent[name]) for name in sent}
+    metrics.runs.follow([run], now=100.0)
+    commit(metrics, replace(run, current_round=replace(run.current_round, updates=updates)), [1], now=104.0)
+    assert series(registry, "training_loss")[("one", "ce")] == 1.0
 
 
 def test_names_that_clients_make_up_can_break_no_line_and_grow_no_longer_than_a_label_may(

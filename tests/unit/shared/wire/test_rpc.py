@@ -17,6 +17,8 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.status_pb2 import Status
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs leave it out
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -31,7 +33,7 @@ from fedplcc.shared.wire.call_observer import CallObserver
 from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
 from fedplcc.shared.wire.serving.interceptor import INTERNAL_TEXT
 from fedplcc.shared.wire.serving.server import RpcServer
-from fedplcc.shared.wire.statuses import MAX_DETAIL, translated
+from fedplcc.shared.wire.statuses import MAX_DETAIL, translate, translated
 from tests.support.federation.ports import free_port
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
@@ -186,6 +188,18 @@ def test_a_synchronous_channel_translates_the_same_way() -> None:
     finally:
         done.set()
         thread.join()
+
+
+NO_ERROR_INFO = AnyMessage(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")
+
+
+@pytest.mark.parametrize("trailer", [b"\xff", Status(code=14, details=[NO_ERROR_INFO]).SerializeToString()])
+def test_bytes_that_are_no_status_are_a_failure_of_the_transport(trailer: bytes) -> None:
+    class Garbled(grpc.RpcError):
+        code, details = staticmethod(lambda: grpc.StatusCode.UNAVAILABLE), staticmethod(lambda: "")
+        trailing_metadata = staticmethod(lambda: (("grpc-status-details-bin", trailer),))  # type: ignore[assignment]  # bytes
+
+    assert isinstance(translate(Garbled()), errors.AggregatorUnavailable)
 
 
 def test_no_aggregator_there_is_said_with_the_address() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import random
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -227,6 +228,19 @@ def test_a_download_goes_on_from_the_last_byte_that_arrived(server: Server, clie
     assert value(client, "transfer_bytes", "received", "model") == len(DATA)
     assert value(client, "resent_bytes", "received") == 0
     assert value(client, "retries", "download") == 3
+
+
+def test_a_download_in_pieces_of_two_bytes_holds_little_more_than_its_bytes(client: AggregatorConnection) -> None:
+    size = 1 << 17
+    counted = transfers.ResentBytes(client.metrics.resent_bytes.labels("received"))
+    download = transfers.Download(client, replace(BLOB, size_bytes=size), never, counted)
+    tracemalloc.start()
+    try:
+        for offset in range(0, size, 2):
+            download._append(offset, offset.to_bytes(4, "little")[:2])
+        assert tracemalloc.get_traced_memory()[0] < 2 * size
+    finally:
+        tracemalloc.stop()
 
 
 def test_bytes_that_are_downloaded_again_for_the_same_task_are_counted_as_such(client: AggregatorConnection) -> None:

@@ -39,6 +39,7 @@ from fedplcc.shared.tensors import (
     prototypes_from_bytes,
     prototypes_to_bytes,
     read_header,
+    sha256_hex,
     to_bytes,
 )
 from fedplcc.shared.types import (
@@ -485,6 +486,16 @@ def test_the_hash_of_another_configuration_brings_that_one_not_back(data: str) -
     run = replace(a_run(), config_hash=other.config_hash)
     with pytest.raises(MalformedRequest, match="SHA-256"):
         runner.perform(Task(kind=TaskKind.INIT, run=run), MemoryAggregator())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", "{}", "[" * 100_000, "1" * 5000, '{"run": []}', '{"run": {"method": "fedavg", "rounds": 1e999}}'],
+)
+def test_a_text_that_is_no_document_is_refused_and_no_crash(data: str, text: str) -> None:
+    run = RunSpec(run_id="run-1", config_json=text, config_hash=sha256_hex(text.encode()))
+    with pytest.raises(MalformedRequest, match="no configuration"):
+        a_runner(data).perform(Task(kind=TaskKind.INIT, run=run), MemoryAggregator())
 
 
 def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data: str) -> None:
