@@ -72,7 +72,7 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
 
     A view of more rounds than the run has takes all of them, and none takes a round that was not evaluated. The best round
     is the first one with the highest mean over the domains that two rounds share: of this very accuracy, or of the one on
-    validation images; there is none without those. The last round of a pass over a run's stages is the last one that was evaluated.
+    validation images; there is none without those. The last round of a pass is the last one of it that was evaluated.
     """
     having = [current for current in rounds if mean_of(current.values.get(model, {})) is not None]
     judged_by = under(model.partition("/")[0], VALIDATION_SET) if view == "validated" else model
