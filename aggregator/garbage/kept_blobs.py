@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedplcc.aggregator.garbage.rules import PAGE, Keep, KeptRounds, all_runs, initial_model, kept_rounds
-from fedplcc.aggregator.histories.best_rounds import find_best
+from fedplcc.aggregator.histories.best_rounds import find_comparable
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.rounds.validation import Best, best_after, better
 from fedplcc.aggregator.store.base import Store
@@ -234,7 +234,7 @@ class KeptBlobs:
         if isinstance(run.reason, RowDamaged):
             raise RowCorrupt(sentence_of(run.reason))
         last = run_facts.last_committed(run)
-        kept = kept_rounds(run, self._keep, find_best(self._store, run.run_id))
+        kept = kept_rounds(run, self._keep, find_comparable(self._store, run.run_id))
         read = self._read(run.run_id, _first_kept(kept), -1 if last is None else last)
         return {*_base(run), *(name for number, each in read.items() for name in each.kept(number, kept))}
 
@@ -244,7 +244,7 @@ class KeptBlobs:
         last = run_facts.last_committed(run)
         committed, known = -1 if last is None else last, self._followed.get(run.run_id)
         if known is None:
-            kept = kept_rounds(run, self._keep, find_best(self._store, run.run_id))
+            kept = kept_rounds(run, self._keep, find_comparable(self._store, run.run_id))
             before, first = _Followed(kept, -1, ()), 0 if is_new else _first_kept(kept)
             read = self._read(run.run_id, first, committed)
         else:

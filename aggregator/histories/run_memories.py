@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fedplcc.aggregator.histories.best_rounds import find_best
+from fedplcc.aggregator.histories.best_rounds import find_best, find_comparable
 from fedplcc.aggregator.histories.recent_accuracies import RecentAccuracies
 from fedplcc.aggregator.histories.run_warnings import RunWarnings
 from fedplcc.aggregator.histories.stage_memories import StageMemories
@@ -69,7 +69,7 @@ class RunMemories:
     def best_after(self, run: Run) -> Best | None:
         """Return the best round of an open run by validation, its latest round included if that has committed."""
         if run.run_id not in self._best:
-            self._best[run.run_id] = find_best(self._store, run.run_id)
+            self._best[run.run_id] = find_comparable(self._store, run.run_id)
         return best_after(self._best[run.run_id], run.current_round)
 
     def warnings(self, run: Run, *, is_open: bool) -> tuple[RunWarning, ...]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedplcc.shared.reasons import StoppedEarly
-from fedplcc.shared.scoring.scores import ACCURACY, BALANCED, Score
+from fedplcc.shared.scoring.scores import ACCURACY, BALANCED, Score, is_better
 from fedplcc.shared.types import Event, Round, RoundPhase
 
 BEST_ROUND = "best_round"
@@ -22,12 +22,15 @@ BEST_ROUND = "best_round"
 class Best:
     """The committed round with the highest mean score on validation images, the first one of several; a fraction.
 
-    The score is that of the first round that was validated: values of two scores are never compared.
+    The score is that of the first round that was validated: values of two scores are never compared. Rounds are compared by
+    the domains that both have, as clients may have been away.
     """
 
     round: int
     accuracy: float
     score: Score = ACCURACY
+    by_domain: Mapping[str, float | None] = field(default_factory=dict, compare=False)
+    """What the score is the mean of; empty where that is not known."""
 
 
 def best_of(events: Iterable[Event]) -> Best | None:
@@ -68,13 +71,13 @@ def judged_line(line: Mapping[str, Any], known: Best | None = None) -> Best | No
         line: The line.
         known: The best round before it, whose score it is judged by; None for the line's own score.
     """
-    values: dict[Score, float | None] = {
-        score: (line.get(f"{score}_validation") or {}).get("mean") for score in (ACCURACY, BALANCED)
+    found: dict[Score, Mapping[str, float | None]] = {
+        score: line.get(f"{score}_validation") or {} for score in (ACCURACY, BALANCED)
     }
-    own = ACCURACY if values[BALANCED] is None else BALANCED
+    own = ACCURACY if found[BALANCED].get("mean") is None else BALANCED
     score = own if known is None else known.score
-    value = values[score]
-    return None if value is None else Best(line["round"], value, score)
+    value = found[score].get("mean")
+    return None if value is None else Best(line["round"], value, score, found[score])
 
 
 def best_of_lines(lines: Iterable[Mapping[str, Any]]) -> Best | None:
@@ -88,7 +91,7 @@ def best_of_lines(lines: Iterable[Mapping[str, Any]]) -> Best | None:
 
 def better(known: Best | None, other: Best) -> Best:
     """Return the better one of two rounds, the first one where they are equal."""
-    return other if known is None or other.accuracy > known.accuracy else known
+    return other if known is None or is_better(other.by_domain, known.by_domain) else known
 
 
 def early_stop(best: Best | None, last: Best | None, patience: int | None) -> StoppedEarly | None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 from fedplcc.comparison.reading import CellResult
 from fedplcc.comparison.round_values import RoundValues, mean_of, under, worst_of
+from fedplcc.shared.scoring.scores import is_better
 from fedplcc.shared.types import GLOBAL_MODEL, VALIDATION_SET
 
 View = Literal["last", "validated", "best", "last5", "last10", "passes10"]
@@ -69,8 +71,8 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
     """Return the outcome of a run under a model; None if that model was never evaluated.
 
     A view of more rounds than the run has takes all of them, and none takes a round that was not evaluated. The best round
-    is the first one with the highest mean over domains: of this very accuracy, or of the one on validation images; there
-    is none without validation images. The last round of a pass over a run's stages is the last one that was evaluated.
+    is the first one with the highest mean over the domains that two rounds share: of this very accuracy, or of the one on
+    validation images; there is none without those. The last round of a pass is the last one of it that was evaluated.
     """
     having = [current for current in rounds if mean_of(current.values.get(model, {})) is not None]
     judged_by = under(model.partition("/")[0], VALIDATION_SET) if view == "validated" else model
@@ -83,7 +85,11 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
     if view == "passes10":
         window = having[-10:]
     elif view in CHOSEN:
-        window = [max(having, key=lambda current: mean_of(current.values[judged_by]) or 0.0)]
+        window = [
+            reduce(
+                lambda known, new: new if is_better(new.values[judged_by], known.values[judged_by]) else known, having
+            )
+        ]
     else:
         window = [current for current in having if current.number > having[-1].number - LENGTHS[view]]
     domains = dict.fromkeys(domain for current in window for domain in current.values[model])

@@ -30,6 +30,7 @@ from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.difference import differing_keys
 from fedplcc.runs.run_folder import FEDERATION, RunFolder, is_untrained
+from fedplcc.shared.scoring.scores import known_domains
 
 TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
 """Advice on a damaged file that a report needs."""
@@ -54,7 +55,14 @@ class CellResult:
     @property
     def domains(self) -> list[str]:
         """Domains of the accuracies, sorted."""
-        return sorted({domain for accuracy in self.rounds[-1].accuracy.values() for domain in accuracy})
+        return sorted({domain for each in self.rounds for accuracy in each.accuracy.values() for domain in accuracy})
+
+    @property
+    def has_all_domains(self) -> bool:
+        """Whether every round that was evaluated has a score of every domain that another one has it of."""
+        model = next(iter(self.rounds[-1].accuracy), "")
+        known = [known_domains(values) for each in self.rounds if (values := each.accuracy.get(model))]
+        return all(domains == known[0] for domains in known)
 
 
 class Absence(Enum):

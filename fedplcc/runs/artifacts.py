@@ -34,7 +34,7 @@ from fedplcc.runs.plots import accuracy_curves, domains_of
 from fedplcc.runs.reliability import reliability_diagram, reported_bins
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
 from fedplcc.shared.scoring.intervals import Interval
-from fedplcc.shared.scoring.scores import BALANCED, score_of
+from fedplcc.shared.scoring.scores import BALANCED, known_domains, score_of
 from fedplcc.shared.types import GLOBAL_MODEL, BlobRef
 
 MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.jsonl", "accuracy.png"
@@ -195,7 +195,7 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
         when = "" if evaluated[-1] is lines[-1] else f" in round {evaluated[-1]['round']}"
         score = manifest.get("score") or {}
         known = score.get("values", {}) if score.get("round") == evaluated[-1]["round"] else {}
-        texts += _accuracies(evaluated[-1], when, known)
+        texts += _accuracies(evaluated[-1], when, known) + _absences(evaluated)
     best = record.best
     if best is not None:
         words = best.score.replace("_", " ")
@@ -255,6 +255,17 @@ def _accuracies(line: Mapping[str, Any], when: str, known: Mapping[str, Mapping[
     if line.get("accuracy_of"):
         texts.append(f"{MODEL} is what the run began with, or has a part of that: clients share no whole models in it")
     return texts
+
+
+def _absences(evaluated: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence on domains that earlier rounds have a score of, and the last evaluated one has none of."""
+    *known, last = (known_domains(line["accuracy"]) for line in evaluated)
+    absent = sorted(set[str]().union(*known) - last)
+    if not absent:
+        return []
+    return [
+        f"no report of {', '.join(absent)} in round {evaluated[-1]['round']}: mean and worst are of the other domains"
+    ]
 
 
 def joining_texts(line: Mapping[str, Any], when: str = "") -> list[str]:

@@ -74,6 +74,18 @@ def values_of(line: Mapping[str, Any]) -> Mapping[str, float | None] | None:
     return found
 
 
+def known_domains(values: Mapping[str, float | None]) -> set[str]:
+    """Return the domains that have a score, of scores by domain with "mean" and "worst" or without."""
+    return {name for name, value in values.items() if value is not None} - {"mean", "worst"}
+
+
+def is_better(values: Mapping[str, float | None], known: Mapping[str, float | None]) -> bool:
+    """Whether the mean score is higher over the domains that both have; not where there are none."""
+    common = sorted(known_domains(values) & known_domains(known))
+    new, old = (sum(of[name] or 0.0 for name in common) / max(len(common), 1) for of in (values, known))
+    return new > old
+
+
 def unfound_warning(line: Mapping[str, Any], classes: Sequence[str], total_rounds: int) -> RunWarning | None:
     """Return the warning about classes that the model of a round never finds; None where it finds each, or has just begun.
 

@@ -110,6 +110,12 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
             "The score of these runs is balanced accuracy, the mean of the recalls of the classes, because test images of "
             "classes are uneven or evaluation.score says so. It stands in all tables and pictures that name no other."
         )
+    partial = [each for each in findings.results if each.cell.dataset == dataset and not each.has_all_domains]
+    if partial:
+        yield Paragraph(
+            f"In {len(partial)} runs not every round has a score of every domain, as clients were away or not drawn: mean "
+            "and worst are of the domains that have one, and so may be of other domains in another round or seed."
+        )
     for group, rows in comparison.groups_of(dataset).items():
         yield Heading(3, findings.heading(dataset, comparison.title_of_group(group)))
         if group in comparison.groups:

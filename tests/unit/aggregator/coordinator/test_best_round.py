@@ -196,10 +196,39 @@ def test_where_classes_are_uneven_the_best_round_is_that_of_the_best_balanced_ac
         assert listed.mean_accuracy == pytest.approx(0.5)
 
 
+class Hopeless(NumpyClient):
+    """A client whose validation images no model names."""
+
+    def evaluation(self, task: Task, model: bytes) -> Evaluation:
+        counts = EvaluationCounts("validation", "global", (0, 0, 0), (10, 0, 0))
+        report = super().evaluation(task, model)
+        return replace(report, counts=(*report.counts, counts))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_round_is_no_better_for_a_hard_domain_that_is_away(tmp_path: Path, restarts: bool) -> None:
+    with Frugal(tmp_path, [Validating("ann"), Validating("bob"), Hopeless("eve")]) as federation:
+        federation.join()
+        created = federation.create("fedavg", run={"rounds": 3}, membership={"eve": "-2"})
+        while not (run := federation.coordinator.get_run(created.run_id)).status.is_final:
+            if restarts and run.round_number == 3:
+                federation.restart()
+            federation.step()
+        assert [number for number, _ in best_rounds(federation, run)] == [1, 2], (
+            "round 3 has 2 hits after 4, and a mean of 20%"
+        )
+
+
 def test_rounds_are_compared_by_the_score_of_the_first_that_was_validated() -> None:
-    plain = {"round": 1, "accuracy_validation": {"mean": 0.5}}
-    both = {"round": 2, "accuracy_validation": {"mean": 0.4}, "balanced_accuracy_validation": {"mean": 0.9}}
+    plain = {"round": 1, "accuracy_validation": {"a": 0.5, "mean": 0.5}}
+    both = {
+        "round": 2,
+        "accuracy_validation": {"a": 0.4, "mean": 0.4},
+        "balanced_accuracy_validation": {"a": 0.9, "mean": 0.9},
+    }
     assert best_of_lines([plain, both]) == Best(1, 0.5)
-    lone = {**plain, "round": 3, "accuracy_validation": {"mean": 1.0}}
+    lone = {**plain, "round": 3, "accuracy_validation": {"a": 1.0, "mean": 1.0}}
     assert best_of_lines([both, lone]) == Best(2, 0.9, "balanced_accuracy")
     assert best_of_lines([{"round": 1}]) is None
+    other = {"round": 4, "accuracy_validation": {"a": 0.4, "b": 0.9, "mean": 0.65}}
+    assert best_of_lines([plain, other]) == Best(1, 0.5), "by the domain that both have"

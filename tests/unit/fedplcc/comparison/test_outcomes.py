@@ -127,6 +127,19 @@ def test_a_domain_that_nobody_reported_is_left_out_and_not_taken_for_zero() -> N
     assert both.accuracy == {"a": 0.625, "b": 0.25, "mean": 0.4375, "worst": 0.25}
 
 
+def test_a_round_is_no_better_for_a_hard_domain_that_is_away(tmp_path: Path) -> None:
+    rounds = [a_round(1, a=0.5, b=0.2), a_round(2, a=0.6, b=0.3), a_round(3, a=0.6), a_round(4, b=0.9)]
+    best = present(outcome(rounds, "best"))
+    assert best.rounds == (4,), "by the domains that two rounds share: 3 is as good as 2, and 4 is better"
+    path, out = write_comparison(tmp_path), tmp_path / "out"
+    whole = a_result(path, out, {"mnist": 0.5, "svhn": 0.5}, {"mnist": 0.5, "svhn": 0.5}, {"mnist": 0.5, "svhn": 0.5})
+    said = "not every round has a score of every domain"
+    assert said not in markdown(report_of(findings_of(path, [whole.cell])))
+    partial = a_result(path, out, {"mnist": 0.5, "svhn": 0.5}, {"svhn": 0.9}, {"mnist": 0.6})
+    assert partial.domains == ["mnist", "svhn"]
+    assert said in markdown(report_of(findings_of(path, [partial.cell])))
+
+
 def test_a_model_that_was_never_evaluated_has_no_outcome() -> None:
     assert outcome([a_round(1, a=0.5)], "last", "local") is None
     assert outcome([a_round(1, a=None)], "best") is None

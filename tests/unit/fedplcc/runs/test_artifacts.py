@@ -179,6 +179,17 @@ def test_a_person_is_told_how_far_a_score_may_move_with_other_test_images(tmp_pa
         assert describe(replace(record, manifest=manifest), tmp_path)[1] == said
 
 
+def test_a_person_is_told_which_domains_a_mean_lacks(tmp_path: Path) -> None:
+    told = describe(a_record(a_line(1, north=0.75, south=0.5), a_line(2, north=0.75)), tmp_path)
+    assert told[1:3] == [
+        "accuracy: mean 75.0%, worst 75.0% (north)",
+        "no report of south in round 2: mean and worst are of the other domains",
+    ]
+    assert "no report" not in "".join(
+        describe(a_record(a_line(1, north=0.75), a_line(2, north=0.75, south=0.5)), tmp_path)
+    )
+
+
 def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_path: Path) -> None:
     told = describe(a_record(a_local_line(1, north=0.75, south=0.5)), tmp_path)
     assert told[1] == "accuracy: mean 25.0%, worst 25.0% (north)"

@@ -41,3 +41,35 @@ def test_a_rule_against_liars_by_whose_counts_clients_weigh_is_said(
     document["method"] = {**document["method"], "averaging": averaging}
     said = doubts_about(parse_federation(document).config)
     assert ["aggregation.max_weight_share" in each for each in said] == [True] * is_said
+
+
+SMALL = {**MINE, "model": {"name": "cnn4"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "tables", "said"),
+    [
+        ("classsums", {"training": {"learning_rate": 0.1, "class_weights": "balanced"}},
+         "classsums takes no gradient steps; method.balanced lets rare classes weigh as much as others: "
+         'training.learning_rate = 0.1, training.class_weights = "balanced" do nothing'),
+        ("classsums", {"training": {"local_steps": 10, "momentum": 0.9}}, None),
+        ("classsums", {"method": {"averaging": "equal"}}, 'clients send no models here: method.averaging = "equal" does'),
+        ("classsums", {"method": {"head": "means", "shrinkage": 0.5}}, "method.shrinkage = 0.5 does nothing"),
+        ("fedavg", {"training": {"learning_rate": 0.1, "class_weights": "balanced"}}, None),
+        ("fedavg", {"training": {"optimizer": "adamw", "momentum": 0.5}}, "adamw has no momentum"),
+        ("fedavg", {"evaluation": {"epsilon": 0.1}}, "evaluation.attacks is empty: evaluation.epsilon = 0.1 does nothing"),
+        ("fedavg", {"evaluation": {"epsilon": 0.1, "attacks": ["fgsm"]}}, None),
+        ("fedopt", {"method": {"server_opt": "sgdm", "adaptivity": 0.1}}, "method.adaptivity = 0.1 does nothing"),
+        ("fedopt", {"method": {"server_opt": "adagrad", "beta2": 0.5}}, "method.beta2 = 0.5 does nothing"),
+        ("fedrep", {"method": {"personal": "none", "head_epochs": 3}}, "method.head_epochs = 3 does nothing"),
+        ("fedplcc", {"method": {"small_clusters": "merge"}}, 'method.small_clusters = "merge" does nothing'),
+        ("fedavg", {"run": {"cohort_size": 1}}, "tested by its cohort alone"),
+        ("fedavg", {"run": {"cohort_size": 2}}, None),
+    ],
+)  # fmt: skip
+def test_a_key_that_nothing_reads_in_such_a_run_is_said(
+    method: str, tables: dict[str, dict[str, Any]], said: str | None
+) -> None:
+    run = {**MINE["run"], "method": method, "rounds": 3, **tables.get("run", {})}
+    found = doubts_about(parse_federation({**SMALL, **tables, "run": run}).config)
+    assert found == [] if said is None else len(found) == 1 and said in found[0], found
