@@ -167,7 +167,7 @@ def _check_it_is_kept_as_weights(run: Path, train: str, features: torch.Tensor, 
         assert (kept.model, kept.runs) == (MODEL, (run_id,))
         consent = Consent(weights=WeightsStore(weights))
         section = ModelSection(name=MODEL, options={"hidden_dim": 0}, weights=run_id, weights_sha256=kept.sha256)
-        begun = build_model(section, 3, 32, 0, consent=consent).eval()
+        begun: Any = build_model(section, 3, 32, 0, consent=consent).eval()
         x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
         torch.testing.assert_close(begun.features(x), features, atol=1e-5, rtol=1e-4)
 
