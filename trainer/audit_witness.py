@@ -69,7 +69,7 @@ class AuditWitness:
 
 def _kept(file: Path) -> list[AuditHead]:
     try:
-        return heads_from_text(file.read_text(encoding="ascii"))
+        return heads_from_text(disk.read_regular(file).decode("ascii"))
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError, MalformedRequest) as error:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedplcc.shared.convert.membership import TOKEN_CHARACTERS
@@ -28,24 +27,17 @@ def held_state_dir(folder: Path) -> Iterator[str]:
         InvalidConfig: Another trainer holds the directory.
         StoreUnavailable: It cannot be made, read or written.
     """
-    try:
-        disk.make_state_folder(folder, "trainer.state")
-        lock = (folder / LOCK_FILE).open("a")
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    with lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            disk.make_state_folder(folder, "trainer.state")
+            held.enter_context(disk.locked(folder / LOCK_FILE, waits=False))
+            token = _token(folder / TOKEN_FILE)
         except BlockingIOError:
             raise InvalidConfig(
                 f"another trainer uses the state directory {folder}; end it, or give this one its own with --state-dir"
             ) from None
         except OSError as error:
-            raise _unusable(folder, error) from error
-        try:
-            token = _token(folder / TOKEN_FILE)
-        except OSError as error:
-            raise _unusable(folder, error) from error
+            raise StoreUnavailable(why_unusable(folder, error)) from error
         yield token
 
 
@@ -53,13 +45,9 @@ def _token(path: Path) -> str:
     """Return the token in the file; a new one where there is none, or where a crash left a part of one."""
     shortest, longest = TOKEN_CHARACTERS
     if path.exists():
-        token = path.read_text(encoding="ascii", errors="replace").strip()
+        token = disk.read_regular(path, 1024).decode("ascii", errors="replace").strip()
         if shortest <= len(token) <= longest and token.isascii() and token.isprintable():
             return token
     token = secrets.token_urlsafe(32)
     disk.replace_file(path, token.encode("ascii"), "trainer.token", mode=0o600)
     return token
-
-
-def _unusable(folder: Path, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(why_unusable(folder, error))

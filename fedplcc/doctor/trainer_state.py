@@ -98,6 +98,6 @@ def _examined(folder: Path) -> Finding:
 
 def _is_whole(path: Path, sha256: str) -> bool:
     try:
-        return sha256_of(path) == sha256
+        return path.is_file() and sha256_of(path) == sha256
     except OSError:
         return False

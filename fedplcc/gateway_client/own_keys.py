@@ -79,19 +79,24 @@ def write_private(name: str, data: bytes) -> Path:
 
 
 def _change(name: str, url: str, value: str) -> Path:
-    """Write a URL's value into a file, or remove the URL where it is empty."""
-    before = _read(name)
-    after = {known: kept for known, kept in before.items() if known != url.rstrip("/")}
-    if value:
-        after[url.rstrip("/")] = value
+    """Write a URL's value into a file, or remove the URL where it is empty; one process at a time does."""
     path = user_folder() / name
-    return path if before == after else write_private(name, json.dumps(after, indent=2).encode() + b"\n")
+    if not value and not path.exists():
+        return path
+    with disk_errors(path, option="XDG_CONFIG_HOME"):
+        path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        with disk.locked(path.parent):
+            before = _read(name)
+            after = {known: kept for known, kept in before.items() if known != url.rstrip("/")}
+            if value:
+                after[url.rstrip("/")] = value
+            return path if before == after else write_private(name, json.dumps(after, indent=2).encode() + b"\n")
 
 
 def _read(name: str) -> dict[str, str]:
     path = user_folder() / name
     try:
-        with path.open("rb") as file:
+        with disk.open_regular(path) as file:
             others = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
             data = file.read(MAX_BYTES)
     except FileNotFoundError:

@@ -144,6 +144,8 @@ def _restore(backup: Backup, folder: Path, state: Path) -> None:
     with _writing(state), _locked(state):  # no aggregator may start on an incomplete state
         try:
             named = named_blobs(folder / SQLITE)
+            if (len(named), sum(named.values())) != (backup.num_blobs, backup.blob_bytes):
+                raise PayloadCorrupt(f"{folder / MANIFEST} is not what was backed up: use another backup")
             source, target = BlobFiles(folder), BlobFiles(state)
             for sha256, size_bytes in named.items():
                 _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=False)

@@ -5,6 +5,7 @@ It reads the events of a run's history, so a demo, a simulation and a run watche
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
@@ -35,9 +36,15 @@ from fedplcc.terminal.round_table import RoundTable
 from fedplcc.terminal.run_history import RunHistory
 
 
-def console_for(*, json: bool) -> Console:
-    """The console for progress: stdout, or stderr where stdout is for a program."""
-    return _PlainConsole(stderr=json, highlight=False, markup=False, emoji=False, soft_wrap=True)
+def console_for(*, json: bool, outlasts_reader: bool = False) -> Console:
+    """The console for progress: stdout, or stderr where stdout is for a program.
+
+    Args:
+        json: Whether stdout is.
+        outlasts_reader: Whether the work goes on in silence where nobody reads any more, as `head -n 1`, instead of ending.
+    """
+    kind = _LastingConsole if outlasts_reader else _PlainConsole
+    return kind(stderr=json, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class _PlainConsole(Console):
@@ -48,6 +55,15 @@ class _PlainConsole(Console):
         for part in super().render(*arguments, **options):
             lines = "\n".join(map(printable, part.text.split("\n")))
             yield part if part.control else part._replace(text=lines)
+
+
+class _LastingConsole(_PlainConsole):
+    """A console of work whose results count, whoever reads what it says."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing more; what the process prints beside goes nowhere either."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), self.file.fileno())
 
 
 def shows_bars(console: Console) -> bool:

@@ -21,7 +21,7 @@ import httpx
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedplcc.gateway.messages.message import MessageKind
-from fedplcc.shared.config.sections import MAX_SAID, Name, Section, explain
+from fedplcc.shared.config.sections import MAX_SAID, Name, Section, explain, problems_of
 from fedplcc.shared.errors import InvalidConfig, KeyInvalid
 from fedplcc.shared.identity.api_keys import parse_api_key
 from fedplcc.shared.process.loopback import is_loopback
@@ -174,7 +174,7 @@ def read_receivers(path: Path, *, asks_keys: bool) -> Receivers:
     try:
         found = MessagesFile.model_validate(document)
     except ValidationError as error:
-        said = "; ".join(_explained(problem) for problem in error.errors()[:MAX_SAID])
+        said = "; ".join(_explained(problem) for problem in problems_of(error)[:MAX_SAID])
         raise InvalidConfig(f"the receivers {path}: {said}") from None
     if asks_keys and found.key_file is None:
         raise InvalidConfig(

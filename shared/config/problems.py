@@ -14,7 +14,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from fedplcc.shared.config.run import RunConfig, key_places, parse_run_config
-from fedplcc.shared.config.sections import NOWHERE, InvalidKey, Places, explain, has_any_key, key_of, shortened, unknown
+from fedplcc.shared.config.sections import (
+    NOWHERE,
+    InvalidKey,
+    Places,
+    explain,
+    has_any_key,
+    key_of,
+    problems_of,
+    shortened,
+    unknown,
+)
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
 
@@ -97,7 +107,7 @@ def _of_values(name: str, values: Mapping[str, Any], kind: type[BaseModel]) -> I
 
 
 def _of_error(error: ValidationError, prefix: str) -> Iterator[ConfigProblem]:
-    for problem in error.errors():
+    for problem in problems_of(error):
         cause = problem.get("ctx", {}).get("error")
         key = (cause.key,) if isinstance(cause, InvalidKey) else ()
         yield ConfigProblem(key_of((*problem["loc"], *key), prefix), explain(problem, prefix))

@@ -36,6 +36,8 @@ def _display_name(text: str) -> str:
 DisplayName = Annotated[str, AfterValidator(_display_name)]
 """Name for people in any letters; empty for none."""
 
+MAX_FILE_BYTES = 16 << 20
+"""Most bytes of a file of tables."""
 MAX_SAID = 20
 """Most problems that one error says."""
 MAX_QUOTED = 200
@@ -91,7 +93,14 @@ def validate(kind: type[Model], values: Any, prefix: str) -> Model:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise InvalidConfig("; ".join(explain(problem, prefix) for problem in error.errors()[:MAX_SAID])) from error
+        raise InvalidConfig("; ".join(explain(problem, prefix) for problem in problems_of(error)[:MAX_SAID])) from error
+
+
+def problems_of(error: ValidationError) -> list[Any]:
+    """Return the problems to say: that a list is too short is none where its entries are wrong, which were not counted."""
+    found = error.errors()
+    of_entries = {problem["loc"][:-1] for problem in found}
+    return [each for each in found if each["type"] != "too_short" or each["loc"] not in of_entries]
 
 
 def key_of(place: Iterable[str | int], prefix: str) -> str:
@@ -224,7 +233,11 @@ def read_document(path: Path) -> dict[str, Any]:
         InvalidConfig: The file cannot be read, is not UTF-8 text or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        with path.open("rb") as file:  # a pipe is fine, as of `--config /dev/stdin`
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise InvalidConfig(f"{path} has more than {MAX_FILE_BYTES:,} bytes: it is no configuration")
+        return tomllib.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

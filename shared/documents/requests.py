@@ -13,46 +13,42 @@ REQUEST_ID = r"^[!-~]{1,128}$"
 """Pattern of a request id, in the header Idempotency-Key."""
 
 
-class PauseRequest(Document):
-    """Way of pausing a run."""
+class _Request(Document):
+    """What is asked for: `true` and "4" are no whole numbers, and a name that is not known is a mistake."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PauseRequest(_Request):
+    """Way of pausing a run."""
 
     now: bool = False
     """Interrupts the open round at once; on resume the round starts again from the same model with the same cohort."""
 
 
-class StopRequest(Document):
+class StopRequest(_Request):
     """Reason to stop a run."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str = Field("", max_length=500)
     """For the history."""
 
 
-class ExtendRequest(Document):
+class ExtendRequest(_Request):
     """Number of rounds that a completed run goes on to."""
-
-    model_config = ConfigDict(extra="forbid")
 
     rounds: int = Field(ge=1, le=100_000)
     """Rounds after round 0, with those that the run has."""
 
 
-class QuarantineRequest(Document):
+class QuarantineRequest(_Request):
     """Reason to quarantine a client."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str = Field("", max_length=500)
     """For the history, and for the client."""
 
 
-class RunChange(Document):
+class RunChange(_Request):
     """Change of what people note about a run. What is left out stays."""
-
-    model_config = ConfigDict(extra="forbid")
 
     tags: list[Annotated[str, Field(pattern=TAG_PATTERN)]] | None = Field(None, max_length=MAX_TAGS)
     """Its tags from now on."""

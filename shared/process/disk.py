@@ -7,12 +7,14 @@ before and after it (failpoints.py); a test checks that both packages use nothin
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.process.failpoints import passing
@@ -72,6 +74,50 @@ def fsync_folder(folder: Path, step: str = "folder") -> None:
     try:
         with durable_step(step, "fsync_folder"):
             os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read it. A pipe, whose writer may never come, and a device, which may have no end, are refused.
+
+    Raises:
+        OSError: It is none, or cannot be opened.
+    """
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115  (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
+def read_regular(path: Path, most_bytes: int = -1) -> bytes:
+    """Return what a regular file has, of a longer one this much.
+
+    Raises:
+        OSError: It is none, or cannot be read.
+    """
+    with open_regular(path) as file:
+        return file.read(most_bytes)
+
+
+@contextmanager
+def locked(path: Path, *, waits: bool = True) -> Iterator[None]:
+    """Within the block no other process that asks for the same lock goes on; the system ends the turn of one that dies.
+
+    Args:
+        path: A file, made if it is missing, or a folder.
+        waits: Whether to wait for the turn of another process.
+
+    Raises:
+        BlockingIOError: Another process has its turn, and nobody waits for it.
+        OSError: It cannot be opened or made.
+    """
+    how = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
+    descriptor = os.open(path, how | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        yield
     finally:
         os.close(descriptor)
 

@@ -155,6 +155,9 @@ REFUSED = [
     ("POST", "/v1/runs/no-such-run/stop", {"json": {"reason": "x" * 501}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs/no-such-run/pause", {"json": {"now": "perhaps"}}, 400, "MALFORMED_REQUEST"),
     ("POST", "/v1/runs/no-such-run/pause", {"content": b"{"}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/runs/no-such-run/pause", {"json": {"now": 1}}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/runs/no-such-run/extend", {"json": {"rounds": True}}, 400, "MALFORMED_REQUEST"),
+    ("POST", "/v1/runs/no-such-run/extend", {"json": {"rounds": "4"}}, 400, "MALFORMED_REQUEST"),
     *(
         (method, f"/v1/runs/no-such-run{path}", {}, 404, "RUN_NOT_FOUND")
         for method, path in (

@@ -184,6 +184,21 @@ def test_half_a_second_head_is_closed(plain: str, monkeypatch: pytest.MonkeyPatc
         assert is_ended(connection)
 
 
+@pytest.mark.parametrize("path", ["/v1/runs/x/pause", "/v1/models/x"])
+def test_a_request_whose_end_could_be_read_in_two_ways_is_refused_and_ends_its_connection(
+    path: str, plain: str
+) -> None:
+    with connected(plain) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        both = "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        connection.sendall(f"{head}{both}GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        received = b""
+        while piece := connection.recv(1 << 16):
+            received += piece
+        assert received.startswith(b"HTTP/1.1 400")
+        assert received.count(b"HTTP/1.1 ") == 1
+
+
 def test_what_is_no_http_is_a_line_a_minute(plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (once,) = connections._of_uvicorn.filters
     monkeypatch.setattr(

@@ -216,3 +216,16 @@ def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path
     other = CliRunner().invoke(app, [*words, "--seed", "1"])
     assert other.exit_code == 2
     assert "another configuration" in other.stderr
+
+
+def test_a_training_whose_output_nobody_reads_any_more_leaves_its_results(data: Path, tmp_path: Path) -> None:
+    config, out = write_config(tmp_path, tiny_federation.document(data)), tmp_path / "out"
+    words = command("simulate", "--config", config, "--out", out, "--device", "cpu")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        process.stdout = None
+        _, error = process.communicate(timeout=RUN_S)
+    assert (process.returncode, error) == (ExitCode.OK, b"")
+    assert {path.name for path in out.iterdir()} >= set(FILES)

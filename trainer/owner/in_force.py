@@ -48,8 +48,7 @@ def policy_in_force(folder: Path) -> InForce | None:
         InvalidConfig: What is kept cannot be read.
     """
     try:
-        with (folder / KEPT).open("rb") as file:
-            document = json.loads(file.read(2 * MAX_POLICY_BYTES))
+        document = json.loads(disk.read_regular(folder / KEPT, 2 * MAX_POLICY_BYTES))
         return InForce(Path(document["file"]), validate(Policy, document["policy"], ""))
     except FileNotFoundError:
         return None

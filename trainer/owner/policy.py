@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +14,7 @@ from fedplcc.shared.config.sections import FACTORY, InvalidKey, Section, check_k
 from fedplcc.shared.config.tables.model import SHA256
 from fedplcc.shared.config.tables.privacy import Claim
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process import disk
 from fedplcc.shared.types import LogLevel
 
 MAX_POLICY_BYTES = 256 << 10
@@ -165,7 +164,7 @@ def read_policy(path: Path) -> Policy:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        data = _bytes(path)
+        data = disk.read_regular(path, MAX_POLICY_BYTES + 1)
     except OSError as error:
         raise InvalidConfig(f"cannot read the policy {path}: {error.strerror or error}") from error
     except ValueError as error:  # of a path that no file has
@@ -176,11 +175,3 @@ def _document(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"the policy {path} is not TOML: {str(error)[:200]}") from error
-
-
-def _bytes(path: Path) -> bytes:
-    """Return the beginning of a regular file; a pipe, whose writer may never come, is not waited for."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError("it is no file")
-        return file.read(MAX_POLICY_BYTES + 1)

@@ -12,7 +12,6 @@ no release. Nothing that the aggregator says allows one.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import secrets
@@ -178,7 +177,7 @@ class Budget:
             if self.limit is None and not path.exists():
                 return
             with self._held():
-                if not path.exists() or path.read_bytes() != content:
+                if not path.exists() or disk.read_regular(path) != content:
                     disk.replace_file(path, content, "trainer.privacy.limit", mode=0o600)
 
     @classmethod
@@ -191,7 +190,7 @@ class Budget:
         folder = state_dir / PRIVACY_FOLDER
         with disk.told_without_paths(_FAILS):
             try:
-                kept = json.loads((folder / LIMIT).read_bytes())
+                kept = json.loads(disk.read_regular(folder / LIMIT))
                 return cls(folder, epsilon=kept["epsilon"], delta=float(kept["delta"]), logged=logged)
             except FileNotFoundError:
                 return cls(folder, logged=logged)
@@ -265,9 +264,11 @@ class Budget:
                 raise StoreUnavailable(f"the secret of this client's noise is gone: {_RESTORE}")
             if not path.exists():
                 disk.replace_file(path, secrets.token_bytes(KEY_BYTES), "trainer.privacy.secret", mode=0o600)
-            found = path.read_bytes()
+            found = disk.read_regular(path)
             named = _name_of(found)
-            is_other = bool(charges) and json.loads((self._folder / BUDGET).read_bytes()).get("secret", named) != named
+            is_other = (
+                bool(charges) and json.loads(disk.read_regular(self._folder / BUDGET)).get("secret", named) != named
+            )
         if len(found) != KEY_BYTES:
             raise StoreUnavailable(
                 f"the secret of this client's noise has {len(found)} bytes, not {KEY_BYTES}: {_RESTORE}"
@@ -313,8 +314,7 @@ class Budget:
         """Within the block no other process changes the files, which are there."""
         with disk.told_without_paths(_FAILS):
             disk.make_state_folder(self._folder, "trainer.privacy.folder")
-            with (self._folder / LOCK).open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with disk.locked(self._folder / LOCK):
                 if self._is_new:
                     self._write(())
                 yield
@@ -324,7 +324,7 @@ class Budget:
         if self._is_new:
             return ()
         try:
-            document = json.loads(path.read_bytes())
+            document = json.loads(disk.read_regular(path))
             content = document["charges"]
             if document["version"] != VERSION or sha256_hex(canonical_json(content).encode()) != document["sha256"]:
                 raise ValueError("not as it was written")
@@ -349,7 +349,7 @@ class Budget:
     def _named_secret(self) -> str | None:
         """A digest that names the secret and does not tell it; None before there is one."""
         path = self._folder / SECRET
-        return _name_of(path.read_bytes()) if path.exists() else None
+        return _name_of(disk.read_regular(path)) if path.exists() else None
 
 
 _RESTORE = "put the folder `privacy` of its state directory back from a copy; until then it makes no release"

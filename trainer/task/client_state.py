@@ -325,7 +325,7 @@ class ClientStates:
 
     def _read_manifest(self) -> Manifest:
         try:
-            data = (self._folder / MANIFEST).read_bytes()
+            data = disk.read_regular(self._folder / MANIFEST)
         except FileNotFoundError:
             return Manifest()
         except OSError as error:
@@ -339,7 +339,7 @@ class ClientStates:
     def _read(self, blob: BlobRef) -> bytes | None:
         """Return the blob's bytes; None where they are missing or damaged."""
         try:
-            data = (self._folder / blob.sha256).read_bytes()
+            data = disk.read_regular(self._folder / blob.sha256)
         except OSError:
             return None
         return data if sha256_hex(data) == blob.sha256 else None

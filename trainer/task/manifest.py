@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process import disk
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import BlobRef, CommittedUpdate, ForgottenRun, Membership, Update
 from fedplcc.shared.version import VERSION as PROGRAM
@@ -195,7 +196,7 @@ def manifest_in(folder: Path) -> Manifest:
         StoreUnavailable: A newer version wrote it.
         ValueError: The manifest is damaged.
     """
-    return manifest_from_bytes((folder / MANIFEST).read_bytes())
+    return manifest_from_bytes(disk.read_regular(folder / MANIFEST))
 
 
 _MANIFEST = TypeAdapter(Manifest)

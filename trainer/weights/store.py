@@ -10,7 +10,6 @@ bytes are hashed at each load, before anything reads them.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -200,8 +199,7 @@ class WeightsStore:
         """Let one process at a time change the folder; the system ends the turn of one that dies."""
         try:
             disk.make_state_folder(self.folder, "weights.folder")
-            with (self.folder / LOCK_FILE).open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with disk.locked(self.folder / LOCK_FILE):
                 yield
         except OSError as error:
             raise StoreUnavailable(f"cannot keep weights in {self.folder}: {error.strerror or error}") from error

@@ -104,7 +104,7 @@ def compare(
     if report_only and not folder.is_dir():
         raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
     make_folder(folder)
-    console = console_for(json=as_json)
+    console = console_for(json=as_json, outlasts_reader=True)
     train = partial(
         train_missing, console=console, jobs=jobs, device=device, interruptible=interruptible, on_trouble=say
     )

@@ -110,7 +110,7 @@ def train_in_folder(
     local_clients(federation)  # their mistakes are reported before a folder is made
     require_validation(federation)
     require_file(federation)
-    console = console_for(json=as_json)
+    console = console_for(json=as_json, outlasts_reader=True)
     end_if_interrupted()
     watch = None
     if watched_by:
@@ -158,7 +158,7 @@ def _conclude(record: RunRecord, folder: Path, *, as_json: bool) -> int:
     from fedplcc.terminal.progress import console_for
     from fedplcc.terminal.stage_lines import StageMatrix
 
-    console = console_for(json=as_json)
+    console = console_for(json=as_json, outlasts_reader=True)
     stages = StageMatrix.of(record.metrics)
     for line in () if stages is None else stages.lines():
         console.print(line)

@@ -137,6 +137,9 @@ _of_uvicorn = logging.getLogger("uvicorn.error.http")
 _of_uvicorn.addFilter(_Repeated())
 
 
+_LENGTHS = {b"content-length", b"transfer-encoding"}
+
+
 class WatchedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 in pure Python, on connections of a `Listener` whose requests are waited for in time."""
 
@@ -144,6 +147,14 @@ class WatchedProtocol(H11Protocol):
         """Speak HTTP on a connection of this listener; the other arguments are uvicorn's."""
         super().__init__(**arguments)
         self._listener, self.logger = listener, _of_uvicorn
+        self._next_event, self.conn.next_event = self.conn.next_event, self._unambiguous  # type: ignore[method-assign]
+
+    def _unambiguous(self) -> Any:
+        """Return the next part of the exchange; a request whose end a proxy before us may see elsewhere is no HTTP."""
+        event = self._next_event()
+        if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
+            raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding")
+        return event
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Begin, after the handshake if there is one."""

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
-from fedplcc.shared.config.sections import explain, read_document, unknown
+from fedplcc.shared.config.sections import explain, problems_of, read_document, unknown
 from fedplcc.shared.config.settings.processes import (
     HIDDEN,
     AggregatorSettings,
@@ -57,7 +57,7 @@ def load(
     try:
         return kind(**kind.completed(values))
     except ValidationError as error:
-        raise InvalidConfig("; ".join(_sentence(kind, problem) for problem in error.errors())) from None
+        raise InvalidConfig("; ".join(_sentence(kind, problem) for problem in problems_of(error))) from None
 
 
 def _sentence(kind: type[Settings], problem: ErrorDetails) -> str:

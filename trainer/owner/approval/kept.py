@@ -17,7 +17,6 @@ the aggregator was told of; see decisions.py. An older copy of the whole state d
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import re
@@ -157,19 +156,18 @@ class Kept:
 
     def _read(self, told: Told) -> Decisions:
         try:
-            with (self.folder / DECISIONS).open("rb") as file:
-                data = file.read(MAX_DECISIONS_BYTES + 1)
+            data = disk.read_regular(self.folder / DECISIONS, MAX_DECISIONS_BYTES + 1)
         except FileNotFoundError:
             data = b""
         try:
-            key = (self.folder / SECRET).read_bytes()
+            key = disk.read_regular(self.folder / SECRET)
         except FileNotFoundError:
             key = b""
         return read_decisions(data, key, told, f"{FOLDER}/{DECISIONS}")
 
     def _told(self) -> Told:
         try:
-            return Told.of(self._told_at.read_text("ascii", errors="replace")[:128])
+            return Told.of(disk.read_regular(self._told_at, 128).decode("ascii", errors="replace"))
         except FileNotFoundError:
             return Told()
 
@@ -197,7 +195,7 @@ class Kept:
         if not path.exists():
             disk.replace_file(path, secrets.token_bytes(KEY_BYTES), "trainer.approval.secret", mode=0o600)
             self._hand_over(path)
-        return path.read_bytes()
+        return disk.read_regular(path)
 
     # What was asked
 
@@ -266,7 +264,7 @@ class Kept:
 
     def _answered(self, decision: Decision) -> list[str]:
         try:
-            return (self.folder / ANSWERED / decision.mac).read_text("ascii").splitlines()
+            return disk.read_regular(self.folder / ANSWERED / decision.mac).decode("ascii").splitlines()
         except FileNotFoundError:
             return []
 
@@ -312,8 +310,7 @@ class Kept:
 
     def _asked(self, run_id: str) -> Asked | None:
         try:
-            with self._place(run_id).open("rb") as file:
-                found = _ASKED.validate_json(file.read(MAX_ASKED_BYTES))
+            found = _ASKED.validate_json(disk.read_regular(self._place(run_id), MAX_ASKED_BYTES))
         except (FileNotFoundError, ValidationError):
             return None  # one that cannot be read is asked for again
         return found if found.run_id == run_id else None
@@ -369,8 +366,7 @@ class Kept:
         with disk.told_without_paths(_FAILS):
             if not self.folder.is_dir():
                 disk.make_state_folder(self.folder, "trainer.approval.folder")
-            with (self.folder / LOCK).open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with disk.locked(self.folder / LOCK):
                 self._hand_over(self.folder, self.folder / LOCK)
                 yield
 

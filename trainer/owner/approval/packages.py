@@ -18,6 +18,7 @@ from fedplcc.shared.errors import CodeNotAllowed
 from fedplcc.shared.importing import places
 from fedplcc.shared.methods import BUILTIN
 from fedplcc.shared.methods.plugins import entry_point
+from fedplcc.shared.process import disk
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.version import VERSION
 
@@ -99,7 +100,7 @@ def _digest(name: str) -> str:
             raise CodeNotAllowed(
                 f"the package {name[:64]!r} has more than {MAX_FILES} files or {MAX_BYTES} bytes, and cannot be approved"
             )
-        files[label] = sha256_hex(path.read_bytes())
+        files[label] = sha256_hex(disk.read_regular(path))
     return sha256_hex(canonical_json(files).encode())
 
 

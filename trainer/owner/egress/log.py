@@ -213,7 +213,7 @@ class EgressLog:
         known, end = set[str](), 0
         if _is_kept(self._folder):
             disk.remove(self._path, "trainer.egress")
-        with suppress(FileNotFoundError), self._path.open("rb") as file:
+        with suppress(FileNotFoundError), disk.open_regular(self._path) as file:
             for raw in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
                 line = parsed(raw)
                 if line is not None:
@@ -312,7 +312,7 @@ def lines_in(folder: Path) -> Iterator[Line | None]:
         OSError: A file cannot be read.
     """
     for path in (*old_files(folder), *(() if _is_kept(folder) else (folder / LOG_FILE,))):
-        with suppress(FileNotFoundError), path.open("rb") as file:
+        with suppress(FileNotFoundError), disk.open_regular(path) as file:
             for raw in iter(lambda file=file: file.readline(MAX_LINE_BYTES), b""):  # type: ignore[misc]  # bound now
                 if raw.endswith(b"\n") or len(raw) == MAX_LINE_BYTES:
                     yield parsed(raw)

@@ -433,6 +433,17 @@ def test_a_backup_whose_keys_are_damaged_is_not_restored(state: Path, tmp_path: 
     assert not list((tmp_path / "restored").iterdir()), "half a state is no state"
 
 
+def test_a_backup_says_no_numbers_but_those_of_its_blobs(state: Path, tmp_path: Path) -> None:
+    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+    manifest = tmp_path / "backup" / "backup.json"
+    document = json.loads(manifest.read_text())
+    for key in ("num_blobs", "blob_bytes"):
+        manifest.write_text(json.dumps({**document, key: -5}))
+        answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
+        assert answer.exit_code == ExitCode.FAILED
+        assert "backup.json is not what was backed up" in answer.stderr
+
+
 @pytest.fixture
 def made(state: Path, tmp_path: Path) -> Path:
     """A backup."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -350,3 +352,23 @@ def test_a_run_at_chance_is_warned_of_once_until_it_learns() -> None:
     rounds = [lines[index - 1].split()[0] for index in warned]
     assert rounds == ["10", "22"]
     assert "training.clip_norm = 40" in lines[warned[0]]
+
+
+@pytest.mark.parametrize(("outlasts", "code"), [(True, 0), (False, 1)])
+def test_work_goes_on_where_nobody_reads_any_more_if_its_results_count(outlasts: bool, code: int) -> None:
+    lines = (
+        "import os",
+        "from fedplcc.terminal.progress import console_for",
+        f"console = console_for(json=False, outlasts_reader={outlasts})",
+        "console.print('first')",
+        "os.read(0, 1)",  # until the reader is gone
+        "console.print('second'); console.print('third'); print('fourth', flush=True)",
+    )
+    command = [sys.executable, "-c", "\n".join(lines)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.stdout.close()
+        process.stdout = None
+        _, error = process.communicate(b".")
+        assert (process.returncode, error) == (code, b"")

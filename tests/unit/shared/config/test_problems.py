@@ -43,6 +43,7 @@ WRONG = [
     (changed(model={"name": "timm:x", "weights": "a"}), ["model.weights_sha256"]),
     (changed(data={"classes": ["a"]}), ["data.classes"]),
     (changed(data={"classes": ["a", "b", 7]}), ["data.classes.2"]),
+    (changed(data={"classes": [7, 8]}), ["data.classes.0"]),
     (changed(data={"window": [0, "a"]}), ["data.window.1", "data.window"]),
     (changed(evaluation={"joining": "pool"}), ["evaluation.joining"] * 2),
     (changed(aggregation={"rule": "clipped_mean", "clip_to": "mean"}), ["aggregation.clip_to"] * 2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedplcc.shared.config.run import (
     parse_federation,
     parse_run_config,
 )
+from fedplcc.shared.config.sections import read_document
 from fedplcc.shared.config.tables.run_tables import VERSION
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
@@ -626,6 +628,10 @@ def test_what_cannot_be_meant_is_explained(what: str) -> None:
     assert sentence in problem(a_document(**sections))
 
 
+def test_entries_that_are_wrong_make_no_list_that_is_too_short() -> None:
+    assert problem(a_document(data={"classes": [1, 2]})) == "data.classes.0 = 1: write a text"
+
+
 @pytest.mark.parametrize("document", [None, [], "fedavg", 3])
 def test_what_is_no_table_is_told_so(document: Any) -> None:
     assert problem(document).startswith("a run configuration is a table with the sections run, method, model, data")
@@ -637,6 +643,18 @@ def test_either_length_may_be_given() -> None:
 
 
 # Files
+
+
+def test_a_file_without_an_end_is_no_configuration_and_a_pipe_may_be_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"/dev/zero has more than 16,777,216 bytes"):
+        read_document(Path("/dev/zero"))
+    reading, writing = os.pipe()
+    with open(writing, "w") as file:
+        file.write("a = 1")
+    try:
+        assert read_document(Path(f"/dev/fd/{reading}")) == {"a": 1}
+    finally:
+        os.close(reading)
 
 
 def federation(**sections: Any) -> FederationFile:

@@ -324,3 +324,11 @@ def test_groups_come_from_python_too(tmp_path: Path) -> None:
         Client(train=train, test=test, groups=[1] * 6, test_groups=[1, 2, 3]).table(("0", "1", "2"), tmp_path)
     alone = Client(train=train, groups=[1] * 6).table(("0", "1", "2"), tmp_path)["data"]
     assert len(load_dataset(alone, contract=a_contract(classes=["0", "1", "2"])).train) == 6
+
+
+@pytest.mark.parametrize("spec", ["npz:{}.npz", "folder:{}", "mnist:{}"])
+def test_a_path_that_this_system_cannot_name_is_told_with_the_cause(tmp_path: Path, spec: str) -> None:
+    with pytest.raises(
+        InvalidData, match=r"cannot be named in utf-8, the encoding of this system's files; set LC_ALL=C\.UTF-8"
+    ):
+        load_dataset(spec.format(tmp_path / "\ud800"), contract=CONTRACT)

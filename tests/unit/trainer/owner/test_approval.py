@@ -19,7 +19,14 @@ import pytest
 
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
-from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccError, InvalidConfig, MalformedRequest
+from fedplcc.shared.errors import (
+    CodeNotAllowed,
+    FailedPrecondition,
+    FedplccError,
+    InvalidConfig,
+    MalformedRequest,
+    StoreUnavailable,
+)
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
 from fedplcc.shared.version import VERSION
@@ -518,3 +525,12 @@ def test_a_run_is_no_in_words_with_sizes_where_they_are_known(kept: Kept) -> Non
     assert words["started by"].startswith("not known here")
     assert facts["document_sha256"] == words["document"]
     assert str(os.getuid()) in approved(kept, "run-1").by
+
+
+def test_what_has_no_end_in_the_place_of_decisions_is_refused_and_not_waited_for(kept: Kept) -> None:
+    kept.folder.mkdir()
+    for name in ("decisions.jsonl", "secret"):
+        os.mkfifo(kept.folder / name)
+        with pytest.raises(StoreUnavailable, match="no regular file"):
+            kept.decisions()
+        (kept.folder / name).unlink()
