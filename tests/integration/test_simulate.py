@@ -219,7 +219,8 @@ def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path
 
 
 def test_a_training_whose_output_nobody_reads_any_more_leaves_its_results(data: Path, tmp_path: Path) -> None:
-    config, out = write_config(tmp_path, tiny_federation.document(data)), tmp_path / "out"
+    config, out = tmp_path / "run.toml", tmp_path / "out"
+    write_config(config, tiny_federation.document(data))
     words = command("simulate", "--config", config, "--out", out, "--device", "cpu")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None

@@ -60,11 +60,12 @@ def open_source(spec: str, test_every: int) -> Source:
         if not rest:
             raise InvalidData(f"data {spec!r} names nothing after the colon; write {KINDS[name].form}")
         try:
-            return KINDS[name].open(text, test_every)
+            os.fsencode(spec)
         except UnicodeEncodeError as error:
             raise InvalidData(
                 f"data {spec!r} cannot be named in {error.encoding}, the encoding of this system's files; set LC_ALL=C.UTF-8"
             ) from error
+        return KINDS[name].open(text, test_every)
     # "digit:mnist" has the form of a factory too, but a name so close to a kind's is a typing error.
     is_factory = FACTORY.match(spec) is not None
     nearest = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8 if is_factory else 0.6)

@@ -76,8 +76,6 @@ def open_npz(path: Path) -> Source:
         raise InvalidData(f"there is no file {path}") from error
     except IsADirectoryError as error:
         raise InvalidData(f"{path} is a folder; name the npz file in it, or write folder:PATH") from error
-    except UnicodeEncodeError:
-        raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidData(f"cannot read {path} as an npz file of plain arrays: {error}") from error
     source = source_of(DatasetArrays(**arrays), str(path))

@@ -307,11 +307,6 @@ def reading(root: Path) -> Iterator[None]:
     """
     try:
         yield
-    except UnicodeEncodeError as error:
-        raise InvalidData(
-            f"the folder {str(root)!r} cannot be named in {error.encoding}, the encoding of this system's files; set "
-            "LC_ALL=C.UTF-8"
-        ) from error
     except OSError as error:
         advice = "; name a folder: an archive is unpacked first" if isinstance(error, NotADirectoryError) else ""
         raise InvalidData(
