@@ -260,7 +260,7 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
     def write_gathered(self) -> None:
         """Write the rows that were gathered."""
         gathered, self._gathered = self._gathered, {}
-        for table in schema.metadata.sorted_tables:  # rows that others refer to come first
+        for table in _TABLES:
             if table in gathered:
                 is_new = table in (schema.updates, schema.evaluations)
                 names = tuple(gathered[table][0])
@@ -373,6 +373,8 @@ def _upsert_into(table: Table, names: tuple[str, ...], dialect: str) -> Any:
     return statement.on_conflict_do_update(index_elements=key, set_=changed)
 
 
+_TABLES = tuple(schema.metadata.sorted_tables)
+"""All tables; those whose rows others refer to come first."""
 _SAVE_RUN = update(schema.runs).where(schema.runs.c.run_id == bindparam("key"))
 _NEXT_COMMIT = select(func.coalesce(func.max(schema.updates.c.commit_order), 0) + 1)
 _ADD_EVENT = insert(schema.events).values(
