@@ -56,7 +56,7 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
             happened("client_without_data", number=after.round_number, client_id=client_id, stage=stage, drawn=drawn)
     for first in after.stage_began[len(before.stage_began) :]:
         happened("stage_ended", number=after.round_number, stage=len(after.stage_began), first_round=first)
-    _round_events(before.current_round, after.current_round, happened, evaluators(after), newly_far(before, after))
+    _round_events(before.current_round, after.current_round, happened, after, newly_far(before, after))
     _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:
         happened("pause_requested", number=after.round_number)
@@ -98,9 +98,7 @@ def _quorum_events(before: Run, after: Run, happened: Any) -> None:
         happened("quorum_regained", number=after.round_number)
 
 
-def _round_events(
-    before: Round | None, after: Round | None, happened: Any, evaluating: Sequence[str], far: Sequence[FarUpdate]
-) -> None:
+def _round_events(before: Round | None, after: Round | None, happened: Any, run: Run, far: Sequence[FarUpdate]) -> None:
     if after is None or after == before:
         return
     if before is None or before.number != after.number:
@@ -145,7 +143,7 @@ def _round_events(
             beside = intervals_beside(after, line)
             data = {"metrics": line, **({"intervals": intervals} if intervals else {})}
             data |= {"intervals_beside": beside} if beside else {}
-        if after.phase is RoundPhase.EVALUATING and evaluating:
+        if after.phase is RoundPhase.EVALUATING and (evaluating := evaluators(run)):
             data = {"evaluators": list(evaluating)}
         happened(f"round_{after.phase.value}", number=after.number, **data)
 

@@ -83,19 +83,13 @@ class Call:
         """Record the facts that a message names."""
         self._know(_named(message))
 
-    def encoder(self, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        """Return `encode` wrapped: it counts sent messages and records the run that they name."""
-
-        def counted(message: Any) -> bytes:
-            data = encode(message)
-            self.sent_messages += 1
-            self.sent_bytes += len(data)
-            run = getattr(message, "run", None)
-            if run is not None:
-                self._know(_named(run))  # the request of CreateRun does not name it
-            return data
-
-        return counted
+    def sent(self, message: Any, data: bytes) -> None:
+        """Count a message that is sent, and record the run that it names."""
+        self.sent_messages += 1
+        self.sent_bytes += len(data)
+        run = getattr(message, "run", None)
+        if run is not None:
+            self._know(_named(run))  # the request of CreateRun does not name it
 
     def line(self, code: str, error: FedplccError | None, seconds: float, caller: str) -> Mapping[str, object]:
         """Return the fields of the call's log line; `caller` is who it is for the audit."""

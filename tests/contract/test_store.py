@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.event import listen
 
 from fedplcc.aggregator.store.base import ControlRequest, Store, Transaction
 from fedplcc.aggregator.store.database.sql_store import SqlStore
@@ -479,6 +481,19 @@ def test_the_newest_release_of_a_client_is_found_whatever_it_committed_afterward
         told = RunSpec(run_id=run.run_id, config_json=noisy, config_hash=run.config_hash)
         assert store.last_release("ann") == (told, number)
         assert store.last_release("bob") is None
+
+
+def test_a_commit_costs_the_same_however_many_updates_are_stored(store: SqlStore) -> None:
+    run, statements = add_run(store, a_run()), list[str]()
+    listen(store.database.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    for number in range(1, 4):
+        with store.transaction() as transaction:
+            transaction.add_update(run.run_id, number, an_update("ann", content=f"{number}"))
+        with suppress(LookupError), store.transaction() as transaction:
+            transaction.add_update(run.run_id, 9, an_update("ann", content="undone"))
+            raise LookupError
+        assert present(store.last_committed("ann")).round == number
+    assert sum("max(updates.commit_order)" in each for each in statements) == 1
 
 
 def test_updates_of_one_run_are_listed_by_round_and_client_in_parts(store: Store) -> None:

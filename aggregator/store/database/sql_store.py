@@ -55,6 +55,8 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             StoreUnavailable: It cannot be opened or migrated, or a newer version wrote it.
         """
         self._database, self._engine = database, database.engine
+        self._next_commit: int | None = None
+        """Commit order of the next update, known once this process has written one: the table has no index of it alone."""
         try:
             with database_errors("cannot open the database"):
                 revisions.prepare(database)
@@ -103,9 +105,10 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
         """See `Store.transaction`."""
         with database_errors("cannot write to the database"):
             with self._database.transaction() as connection:
-                transaction = SqlTransaction(connection)
+                transaction = SqlTransaction(connection, self._next_commit)
                 yield transaction
                 transaction.write_gathered()
+                self._next_commit = transaction.next_commit  # before the commit: one that fails leaves a gap at most
                 failpoint("store.commit.before")
             failpoint("store.commit.after")
             self._database.note_committed()
@@ -248,16 +251,16 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
     them when the transaction ends, or before a statement that may concern one of them.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, next_commit: int | None) -> None:
         self._connection = connection
         self._gathered: dict[Table, list[Mapping[str, Any]]] = {}
-        self._next_commit: int | None = None
-        """Commit order of the next update; None before the first."""
+        self.next_commit = next_commit
+        """Commit order of the next update; None where the database has to be asked."""
 
     def write_gathered(self) -> None:
         """Write the rows that were gathered."""
         gathered, self._gathered = self._gathered, {}
-        for table in schema.metadata.sorted_tables:  # rows that others refer to come first
+        for table in _TABLES:
             if table in gathered:
                 is_new = table in (schema.updates, schema.evaluations)
                 names = tuple(gathered[table][0])
@@ -281,10 +284,10 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
 
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
         """See `Transaction.add_update`."""
-        if self._next_commit is None:
-            self._next_commit = self._connection.execute(_NEXT_COMMIT).scalar_one()
-        self._gather(schema.updates, rows.update_row(run_id, round_number, committed, self._next_commit))
-        self._next_commit += 1
+        if self.next_commit is None:
+            self.next_commit = self._connection.execute(_NEXT_COMMIT).scalar_one()
+        self._gather(schema.updates, rows.update_row(run_id, round_number, committed, self.next_commit))
+        self.next_commit += 1
         for blob in committed.payload.blobs:
             self.add_blob(blob)
             self._gather(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
@@ -370,6 +373,8 @@ def _upsert_into(table: Table, names: tuple[str, ...], dialect: str) -> Any:
     return statement.on_conflict_do_update(index_elements=key, set_=changed)
 
 
+_TABLES = tuple(schema.metadata.sorted_tables)
+"""All tables; those whose rows others refer to come first."""
 _SAVE_RUN = update(schema.runs).where(schema.runs.c.run_id == bindparam("key"))
 _NEXT_COMMIT = select(func.coalesce(func.max(schema.updates.c.commit_order), 0) + 1)
 _ADD_EVENT = insert(schema.events).values(

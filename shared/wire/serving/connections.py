@@ -170,7 +170,8 @@ class Connections:
         if principal.role is None and not principal.is_anyone:
             return
         # The certificate's, whosever key a call passes on.
-        connection.principal = replace(principal, key_id="", scopes=frozenset())
+        has_key = bool(principal.key_id or principal.scopes)
+        connection.principal = replace(principal, key_id="", scopes=frozenset()) if has_key else principal
         wait_s = self._barred_certificates.wait_s(connection.holder)
         if wait_s:
             self._end([connection], "came back too early")

@@ -46,7 +46,6 @@ VERSION_KEY = "fedplcc-version"
 
 _lines = logging.getLogger("rpc")
 
-_In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
@@ -66,6 +65,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         self._callers, self._connections = callers or Callers(None), connections or Connections()
         self._log = get_logger(_lines.name)
         self._repeated = RepeatedLines(self._log)
+        self._handlers: dict[str, Any] = {}
+        """Wrapped handlers by method."""
         self._large = Places(LARGE_AT_ONCE, LARGE_WAITING, "calls with large requests")
         expect_callers_to_leave()
 
@@ -74,62 +75,75 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap the method's handler."""
-        handler = await continuation(handler_call_details)
+        """Return the method's wrapped handler."""
         method = handler_call_details.method
-        if handler is None:
-            return self._unknown(method)
-        if not method.startswith(PACKAGE):
-            return self._other(method, handler)
-        call = Call(
-            method,
-            is_request_stream=handler.request_streaming,
-            is_response_stream=handler.response_streaming,
-            metadata=handler_call_details.invocation_metadata,
-        )
-        encode = _observed(self._observer.sent_message, method, call.encoder(handler.response_serializer))
+        known = self._handlers.get(method)
+        if known is None:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return self._unknown(method)  # not kept: a stranger names as many as it likes
+            wrap = self._wrapped if method.startswith(PACKAGE) else self._other
+            known = self._handlers[method] = wrap(method, handler)
+        return known
+
+    def _wrapped(self, method: str, handler: Any) -> Any:
+        """Return a handler of one of our methods, for all its calls."""
+        is_stream, serialize = handler.request_streaming, handler.response_serializer
         requests = Requests(
             method.rpartition("/")[2],
             handler.request_deserializer,
-            is_stream=handler.request_streaming,
+            is_stream=is_stream,
             idle_s=self._idle_s,
-            received=_observed(self._observer.received_message, method, call.received),
-            decoded=call.decoded,
+            received=partial(self._observer.received_message, method),
         )
         behaviour = next(
             found
             for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
             if found is not None
         )
-
         step = step_of(SERVER_SIDE, method)
 
+        def begun(context: Any) -> Call:
+            return Call(
+                method,
+                is_request_stream=is_stream,
+                is_response_stream=handler.response_streaming,
+                metadata=context.invocation_metadata(),
+            )
+
+        def encoded(call: Call, response: Any) -> bytes:
+            self._observer.sent_message(method)
+            data: bytes = serialize(response)
+            call.sent(response, data)
+            return data
+
         async def answer(raw: AsyncIterator[bytes], context: Any) -> bytes:
+            call = begun(context)
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's metadata replaces it
             async with self._around(call, context), self._place(call, context, requests):
                 still = partial(self._callers.require_still, call, context)
-                request = requests.each(raw) if handler.request_streaming else await requests.only(raw, still)
+                request = requests.each(raw, call) if is_stream else await requests.only(raw, call, still)
                 with passing(step):
-                    arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
-                    response = await behaviour(arrived, context)
+                    response = await behaviour(with_failpoints(method, request, is_stream=is_stream), context)
                 # Encoded here: gRPC would encode after the log line of the call is written.
-                return encode(response)
+                return encoded(call, response)
 
         async def stream(raw: AsyncIterator[bytes], context: Any) -> None:
+            call = begun(context)
             async with self._around(call, context):
-                request = requests.each(raw) if handler.request_streaming else await requests.only(raw)
+                request = requests.each(raw, call) if is_stream else await requests.only(raw, call)
                 with passing(step):
-                    arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
+                    arrived = with_failpoints(method, request, is_stream=is_stream)
                     # Closed with the call, not by the garbage collector: the handler's resources are released at once.
                     async with aclosing(behaviour(arrived, context)) as responses:
                         async for response in responses:
                             failpoint(step, "sent.before")
-                            await self._write(context, response)
+                            await self._write(context, encoded(call, response))
                             failpoint(step, "sent.after")
 
         # As a stream of requests, each of which is read when it is asked for: see shared/wire/serving/requests.py.
         if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(_forgetting(stream), response_serializer=encode)
+            return grpc.stream_stream_rpc_method_handler(_forgetting(stream))
         return grpc.stream_unary_rpc_method_handler(_forgetting(answer))
 
     def _place(self, call: Call, context: Any, requests: Requests) -> AbstractAsyncContextManager[None]:
@@ -302,13 +316,3 @@ def _caller(call: Call) -> str:
     principal = current_principal.get()
     is_named = principal.is_owner or principal.key_id or principal.role is not None
     return principal.caller if is_named else call.peer.rpartition(":")[0]
-
-
-def _observed(record: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:
-    """Return `convert`, preceded by a call of `record` with the method's name."""
-
-    def recorded(message: _In) -> _Out:
-        record(method)
-        return convert(message)
-
-    return recorded

@@ -1,4 +1,4 @@
-"""Requests of one call, which are received and decoded only once the caller is admitted.
+"""Requests of one method's calls, which are received and decoded only once the caller is admitted.
 
 gRPC would receive and decode the request of a unary call before anybody looks at who calls. On the wire such a call is a
 stream of one message, so the server takes it as one: nothing is read of a caller that is refused.
@@ -15,6 +15,7 @@ from typing import Any, cast
 from google.protobuf.message import DecodeError
 
 from fedplcc.shared.errors import MalformedRequest, TransferIdle
+from fedplcc.shared.wire.call_logs import Call
 from fedplcc.shared.wire.serving.message_size import require_few_fields
 
 LARGE_BYTES = {
@@ -41,7 +42,7 @@ SLOW_S = 1.0
 
 
 class Requests:
-    """Reader of the requests of one call."""
+    """Reader of the requests of one method's calls."""
 
     def __init__(
         self,
@@ -50,8 +51,7 @@ class Requests:
         *,
         is_stream: bool,
         idle_s: float,
-        received: Callable[[bytes], None],
-        decoded: Callable[[Any], None],
+        received: Callable[[], None],
     ) -> None:
         """Prepare.
 
@@ -60,21 +60,23 @@ class Requests:
             decode: Makes a message of its bytes; the generated code's.
             is_stream: Whether the method takes a stream.
             idle_s: Longest wait for the request of a method that takes one.
-            received: Told of each message as it arrives.
-            decoded: Told of each decoded message.
+            received: Called for each message as it arrives.
         """
         self._decode, self._is_stream, self._idle_s = decode, is_stream, idle_s
-        self._received, self._decoded = received, decoded
+        self._received = received
         self._most_bytes = LARGE_BYTES.get(name, SMALL_BYTES)
         self._most_fields = MOST_FIELDS_OF_A_PIECE if is_stream else MOST_FIELDS
         self._kind = getattr(getattr(decode, "__self__", None), "DESCRIPTOR", None)
         self.is_large = name in LARGE_BYTES and not is_stream
 
-    async def only(self, raw: AsyncIterable[bytes], require_still: Callable[[], None] = lambda: None) -> Any:
+    async def only(
+        self, raw: AsyncIterable[bytes], call: Call, require_still: Callable[[], None] = lambda: None
+    ) -> Any:
         """Return the request of a method that takes one.
 
         Args:
             raw: The bytes.
+            call: The call's record, told of the request.
             require_still: Called before a request that was slow to arrive is decoded; raises if its caller may not any more.
 
         Raises:
@@ -89,7 +91,8 @@ class Requests:
             raise TransferIdle(f"the request does not arrive within {self._idle_s:g} s") from error
         if data is None:
             raise MalformedRequest("the call has no request")
-        self._received(data)
+        self._received()
+        call.received(data)
         if time.monotonic() - begin > SLOW_S:
             require_still()
         self._require_size(data)
@@ -97,17 +100,18 @@ class Requests:
             message = self._checked(data)
         else:
             message = await asyncio.to_thread(self._checked, data)
-        self._decoded(message)
+        call.decoded(message)
         return message
 
-    async def each(self, raw: AsyncIterable[bytes]) -> AsyncGenerator[Any, None]:
+    async def each(self, raw: AsyncIterable[bytes], call: Call) -> AsyncGenerator[Any, None]:
         """Return the messages of a stream, each decoded when it is asked for."""
         async with _messages(raw) as messages:
             async for data in messages:
-                self._received(data)
+                self._received()
+                call.received(data)
                 self._require_size(data)
                 message = self._checked(data)
-                self._decoded(message)
+                call.decoded(message)
                 yield message
 
     def _require_size(self, data: bytes) -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -31,7 +32,7 @@ from fedplcc.shared.wire.backoff import backoff
 from fedplcc.shared.wire.call_logs import OutgoingCalls
 from fedplcc.shared.wire.call_observer import CallObserver
 from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
-from fedplcc.shared.wire.serving.interceptor import INTERNAL_TEXT
+from fedplcc.shared.wire.serving.interceptor import INTERNAL_TEXT, ErrorInterceptor
 from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.statuses import MAX_DETAIL, translate, translated
 from tests.support.federation.ports import free_port
@@ -354,6 +355,21 @@ def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines: io.Stri
         "UNIMPLEMENTED",
         "warning",
     )
+
+
+async def test_a_method_is_wrapped_once_and_names_that_strangers_make_up_are_not_kept() -> None:
+    path, interceptor = "/fedplcc.v1.RoundService/Join", ErrorInterceptor()
+    handlers = {path: grpc.unary_unary_rpc_method_handler(call_unary)}
+
+    async def wrapped(method: str) -> Any:
+        async def found(details: Any) -> Any:
+            return handlers.get(details.method)
+
+        details: Any = SimpleNamespace(method=method)
+        return await interceptor.intercept_service(found, details)
+
+    assert await wrapped(path) is await wrapped(path)
+    assert await wrapped(path + "0") is not await wrapped(path + "0")
 
 
 def test_bytes_that_are_no_message_are_the_callers_mistake_and_leave_no_stack_trace(lines: io.StringIO) -> None:
