@@ -117,15 +117,13 @@ IN_ORDER = {
 """Last letters of the ids; 0 and 1 have not ended."""
 
 
-@pytest.mark.parametrize("is_reversed", [False, True])
-@pytest.mark.parametrize("order", RunOrder)
-@pytest.mark.parametrize("limit", [1, 2, 3])
-def test_pages_have_each_run_once_in_order(filled: Store, order: RunOrder, limit: int, is_reversed: bool) -> None:
-    found = paged(filled, RunQuery(show=RunShow.ALL, order=order, is_reversed=is_reversed, limit=limit))
-    expected = IN_ORDER[order]
-    if is_reversed:
-        expected = "43201" if order is RunOrder.TOOK else expected[::-1]
-    assert found == expected
+def test_pages_have_each_run_once_in_order(filled: Store) -> None:
+    for order, limit, is_reversed in itertools.product(RunOrder, (1, 2, 3), (False, True)):
+        query = RunQuery(show=RunShow.ALL, order=order, is_reversed=is_reversed, limit=limit)
+        expected = IN_ORDER[order]
+        if is_reversed:
+            expected = "43201" if order is RunOrder.TOOK else expected[::-1]
+        assert paged(filled, query) == expected, query
 
 
 def paged(store: Store, query: RunQuery) -> str:
@@ -138,8 +136,7 @@ def paged(store: Store, query: RunQuery) -> str:
     return "".join(run.run_id[-1] for run in seen)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 9])
-def test_runs_are_sorted_by_what_they_came_to_over_all_pages(store: Store, limit: int) -> None:
+def test_runs_are_sorted_by_what_they_came_to_over_all_pages(store: Store) -> None:
     means = {"a": (0.5, 0.4), "b": (0.9, 0.1), "c": None, "d": (0.7, 0.7), "e": (0.7, 0.2)}
     for name, values in means.items():
         line = (
@@ -147,13 +144,12 @@ def test_runs_are_sorted_by_what_they_came_to_over_all_pages(store: Store, limit
         )
         add(store, a_run(RunStatus.RUNNING, run_id=f"id-{name}", current_round=a_round(1, results_json=line)))
 
-    def found(order: RunOrder, *, is_reversed: bool = False) -> str:
-        return paged(store, RunQuery(order=order, is_reversed=is_reversed, limit=limit))
-
-    assert found(RunOrder.MEAN) == "bedac"
-    assert found(RunOrder.MEAN, is_reversed=True) == "adebc", "who has no score comes last"
-    assert found(RunOrder.WORST) == "daebc"
-    assert found(RunOrder.WORST, is_reversed=True) == "beadc"
+    for limit in (1, 2, 9):
+        of_mean, of_worst = (RunQuery(order=order, limit=limit) for order in (RunOrder.MEAN, RunOrder.WORST))
+        assert paged(store, of_mean) == "bedac"
+        assert paged(store, replace(of_mean, is_reversed=True)) == "adebc", "who has no score comes last"
+        assert paged(store, of_worst) == "daebc"
+        assert paged(store, replace(of_worst, is_reversed=True)) == "beadc"
 
 
 def test_more_runs_than_can_be_sorted_by_score_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,18 +277,15 @@ A_SUMMARY = RunSummary(
 )
 
 
-WAYS = [RunQuery(order=order, is_reversed=is_reversed) for order in RunOrder for is_reversed in (False, True)]
-
-
-@pytest.mark.parametrize(("query", "other"), list(itertools.product(WAYS, WAYS)))
-def test_a_token_names_the_run_and_its_order(query: RunQuery, other: RunQuery) -> None:
-    token = page_token(A_SUMMARY, query)
-    request = query_to_proto(other, page_token=token)
-    if query is other:
-        assert query_from_proto(request, limit=1).after == A_SUMMARY.cursor(query)
-    else:
-        with pytest.raises(MalformedRequest, match="page_token"):
-            query_from_proto(request, limit=1)
+def test_a_token_names_the_run_and_its_order() -> None:
+    ways = [RunQuery(order=order, is_reversed=is_reversed) for order in RunOrder for is_reversed in (False, True)]
+    for query, other in itertools.product(ways, ways):
+        request = query_to_proto(other, page_token=page_token(A_SUMMARY, query))
+        if query is other:
+            assert query_from_proto(request, limit=1).after == A_SUMMARY.cursor(query)
+        else:
+            with pytest.raises(MalformedRequest, match="page_token"):
+                query_from_proto(request, limit=1)
 
 
 @given(st.text(max_size=60) | st.text("ABCDEFabcdef0123456789-_", max_size=60))
