@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedplcc.aggregator.garbage.rules import PAGE, Keep, KeptRounds, all_runs, initial_model, kept_rounds
-from fedplcc.aggregator.histories.best_rounds import find_comparable
+from fedplcc.aggregator.histories.best_rounds import find_best
 from fedplcc.aggregator.rounds.machine import run_facts
-from fedplcc.aggregator.rounds.validation import Best, best_after, better
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.errors import RowCorrupt, StoreUnavailable
 from fedplcc.shared.process.log import get_logger
@@ -49,8 +48,6 @@ class RoundNames:
     tensor_groups: list[Name] = field(default_factory=list)
     """Of the updates, as are the prototype sets."""
     prototype_sets: list[Name] = field(default_factory=list)
-    best: Best | None = None
-    """The round as a candidate for the best one; None if it was not validated."""
 
     @property
     def all(self) -> list[Name]:
@@ -234,7 +231,7 @@ class KeptBlobs:
         if isinstance(run.reason, RowDamaged):
             raise RowCorrupt(sentence_of(run.reason))
         last = run_facts.last_committed(run)
-        kept = kept_rounds(run, self._keep, find_comparable(self._store, run.run_id))
+        kept = kept_rounds(run, self._keep, find_best(self._store, run.run_id))
         read = self._read(run.run_id, _first_kept(kept), -1 if last is None else last)
         return {*_base(run), *(name for number, each in read.items() for name in each.kept(number, kept))}
 
@@ -243,15 +240,12 @@ class KeptBlobs:
             raise RowCorrupt(sentence_of(run.reason))
         last = run_facts.last_committed(run)
         committed, known = -1 if last is None else last, self._followed.get(run.run_id)
+        kept = kept_rounds(run, self._keep, find_best(self._store, run.run_id))
         if known is None:
-            kept = kept_rounds(run, self._keep, find_comparable(self._store, run.run_id))
             before, first = _Followed(kept, -1, ()), 0 if is_new else _first_kept(kept)
-            read = self._read(run.run_id, first, committed)
         else:
             before, first = known, known.committed + 1
-            read = self._read(run.run_id, first, committed)
-            bests = [each.best for _, each in sorted(read.items()) if each.best is not None]
-            kept = kept_rounds(run, self._keep, functools.reduce(better, bests, known.kept.best))
+        read = self._read(run.run_id, first, committed)
         freed = self._left_open(run.run_id, committed) if run.status.is_final and is_new else []
         after = _Followed(kept, committed, _base(run), {**before.rounds, **read})
         gained, dropped = list(after.base), list(before.base)
@@ -354,7 +348,6 @@ def _results(rounds: Iterable[Round]) -> dict[int, RoundNames]:
             _names(each.model),
             _names(each.prototypes),
             state=[*map(_name, state_blobs(each))],
-            best=best_after(None, each),
         )
         for each in rounds
     }

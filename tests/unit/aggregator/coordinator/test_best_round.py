@@ -196,6 +196,19 @@ def test_where_classes_are_uneven_the_best_round_is_that_of_the_best_balanced_ac
         assert listed.mean_accuracy == pytest.approx(0.5)
 
 
+def test_the_best_model_is_kept_where_a_later_round_has_another_score(tmp_path: Path) -> None:
+    with Frugal(tmp_path, [Uneven("ann"), Validating("bob")]) as federation:
+        federation.join()
+        left = federation.create(
+            "fedavg", run={"rounds": 6}, data={"validation_every": 5}, membership={"ann": "-2"}
+        ).run_id
+        while not (run := federation.coordinator.get_run(left)).status.is_final:
+            federation.step()
+            federation.coordinator.garbage_collection.collect()
+        assert federation.coordinator.best_round(run) == 2, "by balanced accuracy, which later rounds have not"
+        assert kept_models(federation, run) == [0, 2, 6]
+
+
 class Hopeless(NumpyClient):
     """A client whose validation images no model names."""
 
