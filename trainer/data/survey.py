@@ -30,7 +30,8 @@ STEP = 8
 SIDE = 8
 """Pixels of a side of a small picture, by which another encoding or size of one picture is found."""
 ALIKE = 2.0
-"""Root of the mean squared difference of the small pictures of two encodings of one, at most; of 255."""
+"""Root of the mean squared difference of the small pictures of two encodings of one, at most; of 255, and not above a tenth
+of a picture's standard deviation."""
 CONTRAST = 8.0
 """Standard deviation of a small picture below which it shows too little to tell two pictures apart."""
 MOST_PAIRS = 1 << 31
@@ -283,7 +284,7 @@ def _encoded_anew(
     for place, test_D in zip(of_side[1], test_ND, strict=True):
         squares_N = lengths_N - 2 * (train_ND @ test_D) + np.square(test_D).sum()
         nearest = int(squares_N.argmin())
-        if squares_N[nearest] <= len(test_D) * ALIKE**2:
+        if squares_N[nearest] <= len(test_D) * min(ALIKE, test_D.std() / 10) ** 2:
             pairs.append(f"{_name(sides, place)} and {_name(sides, of_side[0][nearest])}")
     if not pairs:
         return ()
