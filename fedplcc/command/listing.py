@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from typer.core import TyperGroup
@@ -38,7 +40,29 @@ class AllCommands(TyperGroup):
             say(answer)
             ctx.exit(int(ExitCode.USAGE))
         ctx.obj = names_in(shared)
+        if not ctx.resilient_parsing:
+            for sentence in (*self._given_twice(others), *_misspelt()):
+                say(sentence)
         return super().parse_args(ctx, [*shared, *others])
+
+    def _given_twice(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield a sentence on each option with a value that stands twice on a command line, where the last one counts."""
+        command: Any = self
+        for word in words:
+            below = getattr(command, "commands", {}).get(word)
+            if below is None:
+                break
+            command = below
+        once = {
+            name
+            for each in command.params
+            if each.param_type_name == "option" and not (each.multiple or each.is_flag or each.count)
+            for name in each.opts
+        }
+        before = words[: words.index("--")] if "--" in words else words
+        for name, count in Counter(word.partition("=")[0] for word in before).items():
+            if count > 1 and name in once:
+                yield f"{name} stands there {count} times, and the last one counts"
 
     def invoke(self, ctx: Any) -> Any:
         """Call the command that is named, and forget the shared options afterwards."""
@@ -59,3 +83,12 @@ class AllCommands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         build = self.built_when_called.get(name or "")
         return name, command if build is None else build(), rest
+
+
+def _misspelt() -> list[str]:
+    """Return a sentence on each environment variable that is nearly one of ours and that nothing reads."""
+    if not any(name.startswith("FEDPLCC_") for name in os.environ):
+        return []
+    from fedplcc.shared.config.settings.variables import unknown_variables
+
+    return [sentence for sentence in unknown_variables(os.environ) if "did you mean" in sentence]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -102,7 +103,15 @@ def override(document: Mapping[str, Any], overrides: Overrides) -> dict[str, Any
     """Return a configuration with the overrides in it; assignments come last.
 
     Another method than the file's takes no hyper-parameters from it: they are the other method's.
+
+    Raises:
+        InvalidConfig: A key is set twice, or by an assignment that cannot be read.
     """
+    options = [f"run.{name}" for name in ("method", "rounds", "seed") if getattr(overrides, name) is not None]
+    keys = Counter([*options, *(each.partition("=")[0].replace(" ", "") for each in overrides.assignments)])
+    for key, count in keys.items():
+        if count > 1:
+            raise InvalidConfig(f"{key} is set {count} times, by options or --set; write it once", location=key)
     changed = dict(document)
     run = _table(changed, "run")
     if overrides.method is not None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from fedplcc.trainer.data.first_look import RANGE, counted, few_images, spread
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
+from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.record import digest_of
 from fedplcc.trainer.data.sets.doubts import DIM, brightest, dark
 from fedplcc.trainer.data.source import Samples
@@ -25,6 +27,15 @@ MOST_COPIES = 20
 """Most groups of copies that are printed."""
 STEP = 8
 """One pixel in so many of each row and column tells an image's brightness, and whether it may be a copy."""
+SIDE = 8
+"""Pixels of a side of a small picture, by which another encoding or size of one picture is found."""
+ALIKE = 2.0
+"""Root of the mean squared difference of the small pictures of two encodings of one, at most; of 255, and not above a tenth
+of a picture's standard deviation."""
+CONTRAST = 8.0
+"""Standard deviation of a small picture below which it shows too little to tell two pictures apart."""
+MOST_PAIRS = 1 << 31
+"""Most pairs of small pictures that are compared."""
 Place = tuple[int, int]
 """An image: its side, 0 for training and 1 for testing, and its number."""
 Size = tuple[int, int]
@@ -158,6 +169,7 @@ def survey(
         wanted[1] = wanted[1][:0]
     with remarks_on_pictures() as said:
         seen = _look(sides, wanted, on_read)
+    copies = _copies(sides, seen.looks)
     ordered = sorted(seen.sizes, key=lambda size: (min(size), size[0] * size[1], size))
     train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
     return Survey(
@@ -172,11 +184,14 @@ def survey(
         is_whole=read_all,
         note=source.note,
         reasons=seen.reasons,
-        remarks=(*source.remarks, *few_images(source), *counted(said), *dark([seen.top]), *_range(sides, seen.reasons)),
+        remarks=(
+            *(*source.remarks, *few_images(source), *counted(said), *dark([seen.top]), *_range(sides, seen.reasons)),
+            *_encoded_anew(sides, seen.small, copies),
+        ),
         brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,
         num_dark=sum(mean < DARK for mean in seen.means),
         num_bright=sum(mean > 255 - DARK for mean in seen.means),
-        copies=_copies(sides, seen.looks),
+        copies=copies,
     )
 
 
@@ -205,6 +220,7 @@ class _Seen:
     means: list[float] = field(default_factory=list)
     top: int = 0
     looks: dict[bytes, list[Place]] = field(default_factory=dict)
+    small: dict[Place, np.ndarray] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -226,6 +242,10 @@ def _look(sides: Sequence[Samples], wanted: list[Any], on_read: OnRead | None) -
                 seen.means.append(float(few.mean()))
                 look = hashlib.blake2b(few.data, digest_size=16, key=repr(pixels.shape[:2]).encode()).digest()
                 seen.looks.setdefault(look, []).append((number, i))
+                if min(pixels.shape[:2]) >= SIDE:
+                    colours = np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
+                    small = Image.fromarray(colours).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+                    seen.small[number, i] = np.asarray(small).ravel()
             num_read += 1
             if on_read is not None:
                 on_read(num_read, total)
@@ -245,5 +265,34 @@ def _copies(sides: Sequence[Samples], looks: Mapping[bytes, list[Place]]) -> tup
                 same.setdefault(digest_of(np.broadcast_to(pixels, (*pixels.shape[:2], 3))), []).append((side, i))
         for group in same.values():
             if len({(side, int(sides[side].labels_N[i])) for side, i in group}) > 1:
-                found.append(tuple(f"{('train', 'test')[side]}: {sides[side].name(i)}" for side, i in group))
+                found.append(tuple(_name(sides, place) for place in group))
     return tuple(sorted(found))
+
+
+def _encoded_anew(
+    sides: Sequence[Samples], small: Mapping[Place, np.ndarray], copies: Iterable[tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Return a remark on test images that look as training images do and have other pixels; none where nothing does."""
+    known = {name for names in copies for name in names}
+    places = [place for place, each in small.items() if each.std() >= CONTRAST and _name(sides, place) not in known]
+    of_side = [[place for place in places if place[0] == number] for number in (0, 1)]
+    if not all(of_side) or len(of_side[0]) * len(of_side[1]) > MOST_PAIRS:
+        return ()
+    train_ND, test_ND = (np.array([small[place] for place in found], np.float32) for found in of_side)
+    lengths_N = np.square(train_ND).sum(1)
+    pairs = []
+    for place, test_D in zip(of_side[1], test_ND, strict=True):
+        squares_N = lengths_N - 2 * (train_ND @ test_D) + np.square(test_D).sum()
+        nearest = int(squares_N.argmin())
+        if squares_N[nearest] <= len(test_D) * min(ALIKE, test_D.std() / 10) ** 2:
+            pairs.append(f"{_name(sides, place)} and {_name(sides, of_side[0][nearest])}")
+    if not pairs:
+        return ()
+    return (
+        f"{len(pairs)} test images look as training images do, in another encoding or size: {listed(pairs)}; an image that "
+        "is trained on says nothing of new ones",
+    )
+
+
+def _name(sides: Sequence[Samples], place: Place) -> str:
+    return f"{('train', 'test')[place[0]]}: {sides[place[0]].name(place[1])}"

@@ -93,6 +93,19 @@ def test_an_assignment_without_section_key_or_value_shows_how_to_write_one(assig
         override(a_document(), Overrides(assignments=[assignment]))
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        Overrides(assignments=["training.batch_size=8", "training.batch_size = 16"]),
+        Overrides(rounds=3, assignments=["run.rounds=5"]),
+        Overrides(seed=3, assignments=["run.seed=3"]),
+    ],
+)
+def test_a_key_that_is_set_twice_is_refused(overrides: Overrides) -> None:
+    with pytest.raises(InvalidConfig, match="is set 2 times"):
+        override(a_document(), overrides)
+
+
 def test_an_assignment_into_what_is_no_table_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="table"):
         override(a_document(), Overrides(assignments=["run.rounds.many=3"]))

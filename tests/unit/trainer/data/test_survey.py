@@ -73,3 +73,23 @@ def test_what_cannot_be_read_is_grouped_by_its_reason(tmp_path: Path) -> None:
     found = survey(f"folder:{tmp_path}", read_all=True)
     assert found.reasons == {"it is empty": 3, "it is no image that can be read here": 1}
     assert "  3 of them: it is empty" in found.lines()
+
+
+def test_another_encoding_or_size_of_a_training_picture_is_said_and_no_other_picture(tmp_path: Path) -> None:
+    for number in range(6):
+        rough = RNG.integers(0, 256, (4, 5, 3), np.uint8)
+        picture = Image.fromarray(rough).resize((120, 90), Image.Resampling.BICUBIC)
+        put(tmp_path / "train/a" / f"{number}.png", picture)
+        if number < 3:
+            put(
+                tmp_path / f"test/{'aba'[number]}/{number}.jpg",
+                picture.resize(((120, 90), (120, 90), (60, 45))[number]),
+            )
+    put(tmp_path / "test/a/other.jpg", noise(64))
+    put(tmp_path / "train/a/white.png", Image.new("RGB", (64, 64), "white"))
+    put(tmp_path / "test/a/white.jpg", Image.new("RGB", (60, 60), "white"))
+    found = survey(f"folder:{tmp_path}", read_all=True)
+    assert found.copies == ()
+    (said,) = [remark for remark in found.remarks if "another encoding or size" in remark]
+    assert said.startswith("3 test images look as training images do")
+    assert "test: test/a/2.jpg and train: train/a/2.png" in said
