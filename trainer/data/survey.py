@@ -276,8 +276,10 @@ def _encoded_anew(
     known = {name for names in copies for name in names}
     places = [place for place, each in small.items() if each.std() >= CONTRAST and _name(sides, place) not in known]
     of_side = [[place for place in places if place[0] == number] for number in (0, 1)]
-    if not all(of_side) or len(of_side[0]) * len(of_side[1]) > MOST_PAIRS:
+    if not all(of_side):
         return ()
+    if len(of_side[0]) * len(of_side[1]) > MOST_PAIRS:
+        return ("too many images to look for test images that are training images in another encoding or size",)
     train_ND, test_ND = (np.array([small[place] for place in found], np.float32) for found in of_side)
     lengths_N = np.square(train_ND).sum(1)
     pairs = []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedplcc.trainer.data import survey as looks
 from fedplcc.trainer.data.survey import survey
 
 RNG = np.random.default_rng(0)
@@ -75,7 +76,9 @@ def test_what_cannot_be_read_is_grouped_by_its_reason(tmp_path: Path) -> None:
     assert "  3 of them: it is empty" in found.lines()
 
 
-def test_another_encoding_or_size_of_a_training_picture_is_said_and_no_other_picture(tmp_path: Path) -> None:
+def test_another_encoding_or_size_of_a_training_picture_is_said_and_no_other_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(6):
         rough = RNG.integers(0, 256, (4, 5, 3), np.uint8)
         picture = Image.fromarray(rough).resize((120, 90), Image.Resampling.BICUBIC)
@@ -93,3 +96,6 @@ def test_another_encoding_or_size_of_a_training_picture_is_said_and_no_other_pic
     (said,) = [remark for remark in found.remarks if "another encoding or size" in remark]
     assert said.startswith("3 test images look as training images do")
     assert "test: test/a/2.jpg and train: train/a/2.png" in said
+    monkeypatch.setattr(looks, "MOST_PAIRS", 1)
+    (said,) = [remark for remark in survey(f"folder:{tmp_path}", read_all=True).remarks if "encoding or size" in remark]
+    assert said.startswith("too many images to look for")
