@@ -27,9 +27,9 @@ MOST_COPIES = 20
 """Most groups of copies that are printed."""
 STEP = 8
 """One pixel in so many of each row and column tells an image's brightness, and whether it may be a copy."""
-SIDE = 8
+SIDE = 12
 """Pixels of a side of a small picture, by which another encoding or size of one picture is found."""
-ALIKE = 2.0
+ALIKE = 3.0
 """Root of the mean squared difference of the small pictures of two encodings of one, at most; of 255, and not above a tenth
 of a picture's standard deviation."""
 CONTRAST = 8.0
@@ -291,8 +291,8 @@ def _encoded_anew(
     if not pairs:
         return ()
     return (
-        f"{len(pairs)} test images look as training images do, in another encoding or size: {listed(pairs)}; an image that "
-        "is trained on says nothing of new ones",
+        f"{len(pairs)} of the test images look as training images do, maybe in another encoding or size: {listed(pairs)}; "
+        "an image that is trained on says nothing of new ones",
     )
 
 

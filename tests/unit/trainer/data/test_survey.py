@@ -94,7 +94,7 @@ def test_another_encoding_or_size_of_a_training_picture_is_said_and_no_other_pic
     found = survey(f"folder:{tmp_path}", read_all=True)
     assert found.copies == ()
     (said,) = [remark for remark in found.remarks if "another encoding or size" in remark]
-    assert said.startswith("3 test images look as training images do")
+    assert said.startswith("3 of the test images look as training images do")
     assert "test: test/a/2.jpg and train: train/a/2.png" in said
     monkeypatch.setattr(looks, "MOST_PAIRS", 1)
     (said,) = [remark for remark in survey(f"folder:{tmp_path}", read_all=True).remarks if "encoding or size" in remark]
