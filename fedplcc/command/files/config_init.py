@@ -244,7 +244,7 @@ def _of_joined(
             "data": {"classes": list(classes) or _union(counts)},
         },
         [*notes, *_about_classes({name: own for name, own in counts.items() if name not in cut}, classes)],
-        _seen_by([client.smallest_side for client in chosen]),
+        _seen_by({client.client_id: client.smallest_side for client in chosen}),
     )
 
 
@@ -280,12 +280,14 @@ class Seen:
     why: str
 
 
-def _seen_by(sides: Sequence[int | None]) -> Seen | None:
-    """The smallest image of clients whose smallest ones have these sides; None where one does not say."""
-    known = [side for side in sides if side is not None]
-    if not known or len(known) < len(sides):
+def _seen_by(sides: Mapping[str, int | None]) -> Seen | None:
+    """The smallest image of clients whose smallest ones have these sides, and whose it is: one decides for all."""
+    if not sides:
         return None
-    return Seen(min(known), f"the smallest image that clients looked at has {min(known)} pixels at its smaller side")
+    if silent := [name for name, side in sides.items() if side is None]:
+        return Seen(0, f"not every client's images were looked at, not those of {named_few(silent)}")
+    side, name = min((side or 0, name) for name, side in sides.items())
+    return Seen(side, f"the smallest image that clients looked at has {side} pixels at its smaller side, at {name}")
 
 
 def _seen(document: Mapping[str, Any]) -> Seen | None:

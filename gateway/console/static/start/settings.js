@@ -323,7 +323,8 @@ export class Settings {
     const isOther = taken.name !== this._recipe.read();
     this._recipe.write(taken.name);
     if (isOther) this.#begin();
-    const why = side === null ? "Not every client has looked at its images" : `The smallest image that clients looked at has ${count(side)} pixels at its smaller side`;
+    const whose = clients.find((client) => client.smallest_side === side);
+    const why = side === null ? "Not every client has looked at its images" : `The smallest image that clients looked at has ${count(side)} pixels at its smaller side, at ${whose?.client_id}`;
     this.#sayRecipe(` ${why}.`);
     return isOther;
   }

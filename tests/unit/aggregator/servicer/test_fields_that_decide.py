@@ -26,6 +26,7 @@ MODEL = "the global model"
 PROTOTYPES = "the global prototypes"
 ACCURACY = "patience, the best round and what is shown as accuracy"
 WAITING = "whether a round waits for the sender"
+RECIPE = "the recipe that a person is offered for a new run, with the name of the client that decides"
 
 HELD: dict[str, tuple[str, ...]] = {
     SENDER: ("tests/integration/test_strangers.py",),
@@ -39,6 +40,7 @@ HELD: dict[str, tuple[str, ...]] = {
         f"{UNIT}/coordinator/test_large_shares.py",
         LIAR,
     ),
+    RECIPE: ("tests/unit/fedplcc/command/test_config.py",),
     WAITING: (
         f"{UNIT}/coordinator/test_far_updates.py::test_a_run_whose_clients_cannot_train_says_who_since_when_and_why",
     ),
@@ -96,6 +98,7 @@ DECISIONS: dict[str, tuple[str, ...]] = {
         "ClientProblem.reason",
         "ClientProblem.is_fatal",
     ),
+    RECIPE: ("JoinRequest.smallest_side",),
     NONE: (
         "HeartbeatRequest.log_level",
         "HeartbeatRequest.log_lines",
@@ -109,7 +112,6 @@ DECISIONS: dict[str, tuple[str, ...]] = {
         "JoinRequest.environment",
         "JoinRequest.version",
         "JoinRequest.display_name",
-        "JoinRequest.smallest_side",
         "Environment.packages",
         "Environment.PackagesEntry.key",
         "Environment.PackagesEntry.value",

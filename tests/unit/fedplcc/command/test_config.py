@@ -378,11 +378,11 @@ def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
 @pytest.mark.parametrize(
     ("sides", "method", "recipe", "said"),
     [
-        ([64, 512], None, "photos", "clients looked at has 64 pixels"),
+        ([64, 512], None, "photos", "clients looked at has 64 pixels at its smaller side, at site-0;"),
         ([64, 512], "classsums", "photos", "clients looked at has 64 pixels"),
         ([64, 512], "fedplcc", "photos-steps", "clients looked at has 64 pixels"),
         ([63, 512], None, "small-images", "clients looked at has 63 pixels"),
-        ([512, None], None, "small-images", "not every client's images were looked at"),
+        ([512, None], None, "small-images", "not every client's images were looked at, not those of site-1;"),
         ([], None, "small-images", "not every client's images were looked at"),
         ([28], "fedplcc", None, "--recipe small-images has those that validation images chose"),
         ([28], "fedavg", None, ""),
@@ -391,6 +391,6 @@ def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
 def test_images_get_the_recipe_for_them_and_a_named_method_what_was_published(
     sides: list[int | None], method: str | None, recipe: str | None, said: str
 ) -> None:
-    taken, notes = _for_images(_seen_by(sides), method)
+    taken, notes = _for_images(_seen_by({f"site-{number}": side for number, side in enumerate(sides)}), method)
     assert taken == recipe
     assert said in "".join(notes)
