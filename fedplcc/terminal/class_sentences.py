@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from unicodedata import normalize
@@ -28,23 +29,28 @@ def class_sentences(
         fewest: Training images of a class below which a site has few.
     """
     known = {normalize("NFC", name): name for name in classes}
+    of_client = {client: {normalize("NFC", name): count for name, count in counts[client].items()} for client in counts}
+    holders = Counter(place for own in of_client.values() for place in own)
+    # Of three or more, one that has what no other has is the one to ask, not all the others.
+    lone = {place for place, number in holders.items() if number == 1 and sum(map(bool, of_client.values())) > 2}
     found = list[tuple[int, str]]()
-    for client, of in sorted(counts.items()):
-        own = {normalize("NFC", name): count for name, count in of.items()}
-        found += _of_client(f"client {client} has", own, known, key, fewest)
+    for client, own in sorted(of_client.items()):
+        found += _of_client(f"client {client} has", own, known, lone, key, fewest)
     said = [sentence for _, sentence in sorted(found, key=itemgetter(0))]
     return _few(said)
 
 
 def _of_client(
-    who: str, own: Mapping[str, int], known: Mapping[str, str], key: str, fewest: int
+    who: str, own: Mapping[str, int], known: Mapping[str, str], lone: Collection[str], key: str, fewest: int
 ) -> Iterator[tuple[int, str]]:
     """Yield sentences, each with its rank: who will refuse the run comes first."""
     if not own:
         yield 1, f"{who} not said which classes it has"
     if strange := [name for name in sorted(own) if name not in known]:
         yield 0, f"{who} {named_few(map(repr, strange))}, which {key} does not name; its trainer will refuse"
-    if own and (missing := [name for place, name in known.items() if place not in own]):
+    if alone := [name for place, name in known.items() if place in own and place in lone]:
+        yield 0, f"{who} {named_few(map(repr, alone))}, which no other client has; see that it is spelt as theirs"
+    if own and (missing := [name for place, name in known.items() if place not in own and place not in lone]):
         yield 1, f"{who} no {named_few(map(repr, missing))}; see that its classes are spelt as the others'"
     trains = any(own.values())
     if empty := [name for place, name in known.items() if trains and own.get(place) == 0]:

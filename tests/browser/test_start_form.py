@@ -498,6 +498,11 @@ def test_clients_with_classes_that_the_run_lacks_are_amber_beside_the_button(
     box(form, "Classes").fill("a, b, c, d")
     expect(status).to_contain_text("Nothing is wrong")
     expect(status).to_have_attribute("data-tone", "good")
+    clients = [{"client_id": name, "class_counts": {"a": 1}} for name in ("ann", "bob")]
+    clients.append({"client_id": "eve", "class_counts": {"a": 1, "b": 1}})
+    assert console.call("start/run_document.js", "strangeClasses", clients, ["a", "b"]) == [
+        "eve has the class b, which no other client has"
+    ]
 
 
 @pytest.mark.full

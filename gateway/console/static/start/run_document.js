@@ -149,7 +149,8 @@ export function recipeFor(recipes, side) {
 }
 
 /**
- * Sentences on clients that have classes which a run lacks: their trainers refuse such a run when they read their data.
+ * Sentences on clients that have classes which a run lacks: their trainers refuse such a run when they read their data. Of three
+ * or more clients, also on one that has a class which no other has: it may be spelt otherwise.
  *
  * @param {readonly Record<string, any>[]} clients Those of GET /v1/clients that take part.
  * @param {readonly string[]} classes The run's.
@@ -157,10 +158,18 @@ export function recipeFor(recipes, side) {
  */
 export function strangeClasses(clients, classes) {
   const known = new Set(classes);
+  /** @type {Map<string, number>} */
+  const holders = new Map();
+  for (const name of clients.flatMap((client) => Object.keys(client.class_counts))) holders.set(name, (holders.get(name) ?? 0) + 1);
+  const areMany = clients.filter((client) => Object.keys(client.class_counts).length).length > 2;
+  /** @type {(client: Record<string, any>, names: string[], what: string) => string[]} */
+  const said = (client, names, what) => (names.length ? [`${client.client_id} has the ${names.length === 1 ? "class" : "classes"} ${listed(names)}, which ${what}`] : []);
   return clients.flatMap((client) => {
-    const strange = Object.keys(client.class_counts).filter((name) => !known.has(name)).sort();
-    if (!strange.length) return [];
-    return [`${client.client_id} has the ${strange.length === 1 ? "class" : "classes"} ${listed(strange)}, which the run has not, and will refuse it`];
+    const own = Object.keys(client.class_counts).sort();
+    return [
+      ...said(client, own.filter((name) => !known.has(name)), "the run has not, and will refuse it"),
+      ...said(client, own.filter((name) => areMany && known.has(name) && holders.get(name) === 1), "no other client has"),
+    ];
   });
 }
 

@@ -36,3 +36,10 @@ def test_of_many_sentences_the_first_are_there() -> None:
     assert (len(said), said[-1]) == (6, "and 4 more sentences like these")
     said = class_sentences({**counts, "z": {"yak": 3}}, ("owl", "cat"))
     assert said[0] == "client z has 'yak', which data.classes does not name; its trainer will refuse"
+
+
+def test_of_many_sites_the_one_with_a_class_that_no_other_has_is_named_and_not_the_others() -> None:
+    counts = {**{f"site-{number}": {"owl": 30} for number in range(9)}, "z": {"owl": 30, "Owl": 30}}
+    assert class_sentences(counts, ("Owl", "owl")) == [
+        "client z has 'Owl', which no other client has; see that it is spelt as theirs"
+    ]
