@@ -257,7 +257,7 @@ def _show(
 
 
 def _examples(federation: FederationFile, read: Mapping[str, Mapping[str, int]]) -> list[int | None]:
-    """Return the training images of each client of the file, 0 where its data were not read, None of one that trains none."""
+    """Return the training images of each client of the file, 0 where its data were not read, None where it trains none."""
     return [
         None if client.evaluate_only else read.get(name, {}).get("train", 0)
         for name, client in federation.clients.items()
