@@ -271,8 +271,11 @@ class Coordinator:
         committed = EventQuery(run_id=run.run_id, types=("round_committed",), limit=1, newest_first=True)
         events += self._store.list_events(committed)
         found = results.manifest(run, document_of(run), events)
-        known = [found["clients"].get(name, {}) for name in run.roster if not run_facts.takes_no_part(run, name)]
-        moved = self._layouts.round_bytes(run, [each.get("num_examples", 0) for each in known])
+        known = {name: found["clients"].get(name, {}) for name in run.roster if not run_facts.takes_no_part(run, name)}
+        examples = [
+            None if run_facts.evaluates_only(run, name) else each.get("num_examples", 0) for name, each in known.items()
+        ]
+        moved = self._layouts.round_bytes(run, examples)
         return found if moved is None else {**found, "round_bytes": moved.as_json()}
 
     def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:

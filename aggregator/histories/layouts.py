@@ -64,12 +64,13 @@ class Layouts:
             lists = self._lists[run.run_id] = update.payload.int_lists
         return lists
 
-    def round_bytes(self, run: Run, examples: Sequence[int]) -> RoundBytes | None:
+    def round_bytes(self, run: Run, examples: Sequence[int | None]) -> RoundBytes | None:
         """Bytes that a round of the run moves; None before round 0 has committed, and where it cannot be known any more.
 
         Args:
             run: The run.
-            examples: Training samples of each client that may take part, 0 where it is not known.
+            examples: Training samples of each client that may take part, 0 where it is not known, None of one that evaluates
+                only.
         """
         if run_facts.last_committed(run) is None or run.model is None:
             return None

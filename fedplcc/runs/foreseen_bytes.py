@@ -9,12 +9,13 @@ from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidModel
 
 
-def foreseen_bytes(config: RunConfig, examples: Sequence[int] = ()) -> RoundBytes | None:
+def foreseen_bytes(config: RunConfig, examples: Sequence[int | None] = ()) -> RoundBytes | None:
     """Return the bytes of a round; None where this host cannot outline the model, for want of torch or timm for example.
 
     Args:
         config: The run.
-        examples: Training samples of each client, 0 where it is not known; none where no client is known.
+        examples: Training samples of each client, 0 where it is not known, None of one that evaluates only; none where no
+            client is known.
     """
     try:
         from fedplcc.trainer.models.outline import model_layout

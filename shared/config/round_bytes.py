@@ -80,14 +80,17 @@ class RoundBytes:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def round_bytes(config: RunConfig, layout: ModelLayout, examples: Sequence[int]) -> RoundBytes:
+def round_bytes(config: RunConfig, layout: ModelLayout, members: Sequence[int | None]) -> RoundBytes:
     """Return the bytes of a round.
 
     Args:
         config: The run.
         layout: Of its model.
-        examples: Training samples N of each client that may take part, 0 where it is not known.
+        members: Training samples N of each client that may take part, 0 where it is not known, None of one that evaluates
+            only: it receives the round's model and sends nothing.
     """
+    examples = [number for number in members if number is not None]
+    evaluators = len(members) - len(examples)
     method, hyper = config.algorithm, config.method
     num_classes, dim, model = len(config.data.classes), layout.feature_dim, layout.model_bytes
     drawn = min(config.run.cohort_size or len(examples), len(examples))
@@ -126,7 +129,7 @@ def round_bytes(config: RunConfig, layout: ModelLayout, examples: Sequence[int])
         prototypes_up=max(sets_up, default=0),
         prototypes_down=one_down,
         all_up=drawn * up + sum(sets_up),
-        all_down=drawn * (down + one_down),
+        all_down=drawn * (down + one_down) + evaluators * (model * method.has_global_model(hyper) + one_down),
         is_bound=method.has_prototypes
         or has_free_size
         or (method.has_global_model(hyper) and (may_lack_it or has_average(config))),
@@ -177,5 +180,5 @@ def measured_bytes(timing: Mapping[str, Any]) -> tuple[int, int] | None:
     if not clients:
         return None
     keys = ("received_bytes", "evaluation_received_bytes")
-    received = sum(int(each.get(key, 0)) for each in clients for key in keys)
+    received = sum(int(each.get(key, 0)) for each in timing["clients"].values() for key in keys)
     return sum(int(each["sent_bytes"]) for each in clients), received

@@ -256,9 +256,12 @@ def _show(
         console.print(f"# {line}")
 
 
-def _examples(federation: FederationFile, read: Mapping[str, Mapping[str, int]]) -> list[int]:
-    """Return the training images of each client of the file, 0 where its data were not read."""
-    return [read.get(name, {}).get("train", 0) for name in federation.clients]
+def _examples(federation: FederationFile, read: Mapping[str, Mapping[str, int]]) -> list[int | None]:
+    """Return the training images of each client of the file, 0 where its data were not read, None where it trains none."""
+    return [
+        None if client.evaluate_only else read.get(name, {}).get("train", 0)
+        for name, client in federation.clients.items()
+    ]
 
 
 def _lines_of_data(read: Mapping[str, Mapping[str, int]]) -> Iterator[str]:

@@ -100,17 +100,22 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
         print(canonical_json(answer))
 
 
-def _require_data(federation: FederationFile) -> list[int]:
-    """Open each client's data; headers and labels are read, no image. Returns how many images each may train on at most.
+def _require_data(federation: FederationFile) -> list[int | None]:
+    """Open each client's data; headers and labels are read, no image.
+
+    Returns how many images each may train on at most, None of one that evaluates only.
 
     Raises:
         FedplccError: As `Readiness.check`.
     """
+    from fedplcc.runs.configuration import local_clients
     from fedplcc.runs.readiness import Readiness
     from fedplcc.trainer.data.specs import opened_once
 
     with opened_once():
-        return Readiness().check(federation)
+        found = Readiness().check(federation)
+    clients = local_clients(federation).values()
+    return [None if client.evaluate_only else number for client, number in zip(clients, found, strict=True)]
 
 
 _STATES = {
