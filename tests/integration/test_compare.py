@@ -30,7 +30,7 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
 RUN_S = 120.0
 COMPARISON = """

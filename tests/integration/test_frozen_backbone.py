@@ -30,8 +30,6 @@ from tests.support.federation.processes import Federation
 from tests.support.federation.simulations import hashed, simulated
 from tests.support.later import later
 
-onnxruntime = later("onnxruntime")
-
 timm = later("timm")
 
 pytestmark = pytest.mark.slow
@@ -143,12 +141,7 @@ def test_what_a_run_leaves_is_used_where_the_backbone_is_and_nowhere_else(
 ) -> None:
     simulated(a_document(data, weights, "fedavg"), tmp_path / "run")
     model = fedplcc.load_model(tmp_path / "run")
-    x = torch.rand(40, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    answer = CliRunner().invoke(app, ["model", "export", str(tmp_path / "run"), "--onnx", str(tmp_path / "whole.onnx")])
-    assert answer.exit_code == 0, answer.output
-    exported = onnxruntime.InferenceSession(tmp_path / "whole.onnx").run(["logits"], {"images": x.numpy()})[0]
-    with torch.no_grad():
-        torch.testing.assert_close(torch.from_numpy(exported), model(x), atol=1e-4, rtol=1e-4)
+    assert model(torch.rand(2, 3, 32, 32)).shape == (2, len(tiny_federation.CLASSES))
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["model"]["weights"] == "tiny"
     monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "none"))
     with pytest.raises(WeightsMissing, match="this site has no backbone 'tiny'"):
@@ -170,6 +163,14 @@ def _check_it_is_kept_as_weights(run: Path, train: str, features: torch.Tensor, 
         begun: Any = build_model(section, 3, 32, 0, consent=consent).eval()
         x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
         torch.testing.assert_close(begun.features(x), features, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.full
+def test_a_file_for_other_programs_has_the_backbone(data: Path, weights: Path, tmp_path: Path) -> None:
+    """The command compares its answers with torch's."""
+    simulated(a_document(data, weights, "fedavg"), tmp_path / "run")
+    answer = CliRunner().invoke(app, ["model", "export", str(tmp_path / "run"), "--onnx", str(tmp_path / "whole.onnx")])
+    assert answer.exit_code == 0, answer.output
 
 
 @pytest.mark.parametrize("train", ["head", "last:1", "lora"])

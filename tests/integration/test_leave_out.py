@@ -15,7 +15,7 @@ from fedplcc.command.all_commands import app
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import simulated, write_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
 PLACES = [f"stripes.without-{name}" for name in tiny_federation.CLIENTS]
 

@@ -23,7 +23,7 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated, write_config
 from tests.unit.trainer.builders import CPU, a_config, a_model, some_data, some_images
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
 
 def a_document(data: Path, joining: str | bool = "pooled") -> dict[str, Any]:

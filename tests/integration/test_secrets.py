@@ -23,6 +23,7 @@ from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.wire.enrolling.enrolment import recover, renew
 from tests.support.federation import tiny_federation
+from tests.support.federation.forks import typed
 from tests.support.federation.processes import Federation, Process, eventually, free_port
 from tests.support.hosts.seen_processes import SeenProcesses
 
@@ -133,25 +134,31 @@ class Session:
     def state(self) -> Path:
         return self.folder / "hub" / "fedplcc-state" / "aggregator"
 
-    def type(self, host: str, *arguments: str, given: str = "", gives: str = "", **environment: str) -> str:
-        """Type a command; returns its output, which counts as read by everybody unless it gives a secret."""
+    def type(
+        self, host: str, *arguments: str, given: str = "", gives: str = "", is_seen: bool = False, **environment: str
+    ) -> str:
+        """Type a command; returns its output, which counts as read by everybody unless it gives a secret.
+
+        One that is to be seen is a program of its own, whose arguments and environment everybody may read; others are forks.
+        """
         folder = self.folder / host
         folder.mkdir(exist_ok=True)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fedplcc", *arguments],
-            cwd=folder,
-            env={
-                **os.environ,
-                "XDG_CONFIG_HOME": str(self.folder / "hub" / "user"),
-                **environment,
-            },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        output, errors = process.communicate(given)
-        assert process.pid in self.seen.seen, "it was too short to be seen"
+        variables = {"XDG_CONFIG_HOME": str(self.folder / "hub" / "user"), **environment}
+        if is_seen:
+            with subprocess.Popen(
+                [sys.executable, "-m", "fedplcc", *arguments],
+                cwd=folder,
+                env={**os.environ, **variables},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process:
+                output, errors = process.communicate(given)
+            assert process.pid in self.seen.seen, "it was too short to be seen"
+        else:
+            done = typed(*arguments, cwd=folder, environment=variables, given=given)
+            output, errors = done.stdout, done.stderr
         self.said[f"errors of {arguments} {len(self.said)}"] = errors
         if not gives:
             self.said[f"output of {arguments} {len(self.said)}"] = output
@@ -211,7 +218,7 @@ def _whole(session: Session, data: Path) -> None:
     for name in tiny_federation.CLIENTS:
         line = session.type("hub", "invite", name, "--domain", name, gives="an invitation")
         _keep_invitation(session, f"{name}'s", line)
-        session.type(name, "join", given=line)
+        session.type(name, "join", given=line, is_seen=True)
         session.start(name, "trainer", "--data", f"npz:{data}/{name}.npz", "--device", "cpu", "--metrics-port", "0")
     values = tiny_federation.document(data, run={"rounds": 1})
     (session.folder / "hub" / "run.toml").write_text(toml_tables(tiny_federation.run_document(values)))
@@ -281,7 +288,7 @@ def _rest(session: Session, gateway: tuple[str, str], url: str) -> None:
     browser = session.folder / "browser.sh"
     browser.write_text("#!/bin/sh\nsleep 1\n")
     browser.chmod(0o755)
-    session.type("hub", "console", *gateway, BROWSER=f"{browser} %s")
+    session.type("hub", "console", *gateway, is_seen=True, BROWSER=f"{browser} %s")
     page = (session.folder / "hub" / "user" / "fedplcc" / "console.html").read_text()
     session.secrets["a code in a page"] = forms_of_text(page.partition("#code=")[2].partition('"')[0])
     code = session.type("hub", "console", "--no-browser", *gateway, gives="a code").partition("#code=")[2].strip()

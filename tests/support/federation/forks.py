@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import runpy
 import select
 import signal
@@ -24,10 +25,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from tests.support import ROOT
 
@@ -56,6 +58,8 @@ class Forked:
     def __init__(self, pid: int, status: int) -> None:
         self.pid, self._status = pid, status
         self.returncode: int | None = None
+        self._lock = threading.Lock()  # several threads may wait for its end
+        weakref.finalize(self, os.close, status)
 
     def poll(self) -> int | None:
         """The exit code, the negative number of a signal that ended it; None while it runs."""
@@ -81,9 +85,10 @@ class Forked:
 
     def _read(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
-            text = os.read(self._status, 16)
-            os.close(self._status)
-            self.returncode = int(text) if text else -signal.SIGKILL
+            with self._lock:
+                if self.returncode is None:
+                    text = os.read(self._status, 16)
+                    self.returncode = int(text) if text else -signal.SIGKILL
         return self.returncode
 
 
@@ -106,13 +111,15 @@ class Parent:
         arguments: Sequence[str],
         cwd: Path,
         environment: Mapping[str, str],
-        streams: tuple[IO[bytes], IO[bytes], IO[bytes]],
+        streams: Sequence[int],
     ) -> Forked:
-        """Begin `python -m MODULE ARGUMENTS` in a folder, with what it reads, and what it prints and complains to."""
+        """Begin `python -m MODULE ARGUMENTS` in a folder, with what it reads, prints and complains to, and other files."""
         ours, theirs = os.pipe()
-        request = json.dumps([module, list(arguments), str(cwd), dict(environment)]).encode()
+        mask = re.search(r"^Umask:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+        assert mask is not None
+        request = json.dumps([module, list(arguments), str(cwd), dict(environment), int(mask[1], 8)]).encode()
         with self._lock:
-            socket.send_fds(self._socket, [request], [*(stream.fileno() for stream in streams), theirs])
+            socket.send_fds(self._socket, [request], [*streams, theirs])
             os.close(theirs)
             return Forked(int(self._socket.recv(16)), ours)
 
@@ -144,7 +151,7 @@ def typed(
     with tempfile.TemporaryFile() as reads, tempfile.TemporaryFile() as prints, tempfile.TemporaryFile() as complains:
         reads.write(given.encode())
         reads.seek(0)
-        streams = (reads, prints, complains)
+        streams = [each.fileno() for each in (reads, prints, complains)]
         parent = parent_of(TRAINERS[0] if trains else "fedplcc")
         code = parent.fork("fedplcc", arguments, cwd, variables, streams).wait(timeout_s)
         prints.seek(0)
@@ -173,7 +180,7 @@ def _serve(served: socket.socket) -> _Job | None:
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        message, files, _flags, _address = socket.recv_fds(served, MESSAGE_BYTES, 4)
+        message, files, _flags, _address = socket.recv_fds(served, MESSAGE_BYTES, 5)
         if not message:
             return None
         *streams, writes = files
@@ -188,14 +195,17 @@ def _serve(served: socket.socket) -> _Job | None:
         served.send(str(pid).encode())
 
 
-def _become(streams: Sequence[int], module: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> _Job:
+def _become(
+    streams: Sequence[int], module: str, arguments: list[str], cwd: str, environment: dict[str, str], umask: int
+) -> _Job:
     """Be as a process that was just started."""
+    os.umask(umask)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(len(streams), os.sysconf("SC_OPEN_MAX"))
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

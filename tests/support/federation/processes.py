@@ -85,7 +85,7 @@ class Process:
         with self.log_file.open("ab") as log, Path(os.devnull).open("rb") as nothing:
             if is_ours and self.may_fork and not self._prefix and forks.can_fork(module, arguments, self.environment):
                 self._process = forks.parent_of(module).fork(
-                    module, arguments, self.folder, environment, (nothing, log, log)
+                    module, arguments, self.folder, environment, [nothing.fileno(), log.fileno(), log.fileno()]
                 )
                 return
             self._process = subprocess.Popen(

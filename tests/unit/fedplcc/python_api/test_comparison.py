@@ -18,6 +18,8 @@ from fedplcc.shared.process.log import OUR_LOGGERS
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, write_config
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 COMPARISON = """
 [compare]
 seeds = [0]

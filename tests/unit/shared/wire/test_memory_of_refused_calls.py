@@ -50,9 +50,9 @@ for _ in range(given["num_times"]):
 print(*sorted(codes), flush=True)
 """
 
-NUM_COMMITS = (1, 50, 300)
+NUM_COMMITS = (1, 40, 200)
 MOST_COMMITS_MIB, MOST_A_COMMIT_MIB = 128.0, 0.25
-"""Memory that one commit of 4.6 MB may cost at first, with what gRPC and the C library keep, and each of hundreds after it.
+"""Memory that one commit of 4.6 MB may cost at first, with what gRPC and the C library keep, and each of those after it.
 The commits' raw bytes alone are 4.4 MiB each."""
 MEMBER = """
 import json, sys

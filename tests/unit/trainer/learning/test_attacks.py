@@ -127,7 +127,7 @@ class TestTraining:
         losses = []
         choices: list[dict[str, Any]] = [{}, {"adversarial": {"epsilon": 0.03, "step_size": 0.01, "steps": 7}}]
         for own in choices:
-            _, _, model = trained(local_steps=200, batch_size=12, **own)
+            _, _, model = trained(local_steps=100, batch_size=12, **own)
             model.eval()
             changed = ImageAttack.named("pgd20", 0.1, data).changed(model, x, labels)
             losses.append(float(nn.functional.cross_entropy(model(changed), labels).detach()))
