@@ -151,8 +151,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         width = self._console.width if self._bar is not None else None
         table = RoundTable.of(metrics, width, config=self.run.config)
         if self._table is None or (metrics["accuracy"] is not None and not self._table.has_columns_of(table)):
-            self._table = table
-            for text in (*table.notes, table.heading()):
+            notes, self._table = table.notes_after(self._table), table
+            for text in (*notes, table.heading()):
                 self.note(text)
         self.note(self._table.line(metrics, self.run.last_round_s))
         warnings = self.run.warnings

@@ -16,6 +16,7 @@ DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 """Columns in the order in which a narrow terminal loses them; the domains follow, from the right."""
 OWN_MODELS = "accuracies are of the clients' own models: this run shares none, or none whole"
 BALANCED_NOTE = "accuracies are balanced, the mean of the classes' recalls: test classes are uneven"
+PLAIN_NOTE = "accuracies are plain again: the test classes of those who report here are even"
 BUT_LOCAL = "; local ones are not"
 
 
@@ -86,6 +87,13 @@ class RoundTable:
         """Whether another table shows the same domains, models and places, and accuracies of the same kind."""
         mine, others = ((each.domains, each.has_local, each.place, each.notes) for each in (self, other))
         return mine == others
+
+    def notes_after(self, before: RoundTable | None) -> tuple[str, ...]:
+        """Return what is said above this table where another one stands before it."""
+        was, is_now = (
+            table is not None and any(BALANCED_NOTE in note for note in table.notes) for table in (before, self)
+        )
+        return (*self.notes, PLAIN_NOTE) if was and not is_now else self.notes
 
     def heading(self) -> str:
         """The names of the columns."""

@@ -44,9 +44,9 @@ def test_what_follows_two_dashes_is_no_option() -> None:
         (("key", "create", "x", "--scope", "read", "--json"), "--json is for list: leave it out"),
         (("client", "list", "--gateway", NOBODY), "--gateway is for forget: leave it out"),
         (("client", "forget", "north", "--role", "client"), "--role is for revoke: leave it out"),
-        (("weights", "list", "resnet18"), "FILE|PACKAGE|NAME is for add and remove: leave it out"),
+        (("weights", "list", "resnet18"), "FILE|PACKAGE|RUN|NAME is for add and remove: leave it out"),
         (("key", "create", "x"), "create needs --scope: see 'fedplcc key --help'"),
-        (("weights", "remove"), "remove needs FILE|PACKAGE|NAME: see 'fedplcc weights --help'"),
+        (("weights", "remove"), "remove needs FILE|PACKAGE|RUN|NAME: see 'fedplcc weights --help'"),
     ],
 )
 def test_a_command_and_an_action_that_have_no_use_for_a_word_refuse_it(words: tuple[str, ...], sentence: str) -> None:

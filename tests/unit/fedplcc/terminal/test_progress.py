@@ -17,7 +17,7 @@ from fedplcc.shared.documents import Event, QuarantinedClient, Round, RunTotals
 from fedplcc.shared.reasons import Dropped, DropReason
 from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus
 from fedplcc.terminal.progress import RunProgress, console_for, shown_transfers
-from fedplcc.terminal.round_table import RoundTable
+from fedplcc.terminal.round_table import BALANCED_NOTE, PLAIN_NOTE, RoundTable
 from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line, totals_line
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
@@ -372,3 +372,11 @@ def test_work_goes_on_where_nobody_reads_any_more_if_its_results_count(outlasts:
         process.stdout = None
         _, error = process.communicate(b".")
         assert (process.returncode, error) == (code, b"")
+
+
+def test_a_table_says_where_balanced_accuracies_give_way_to_plain_ones() -> None:
+    line = {"round": 1, "accuracy": {"a": 0.5, "mean": 0.5, "worst": 0.5}, "loss": {}, "prototypes": {}}
+    plain, uneven = RoundTable.of(line), RoundTable.of({**line, "balanced_accuracy": line["accuracy"]})
+    assert plain.notes_after(None) == plain.notes_after(plain) == ()
+    assert uneven.notes_after(plain) == uneven.notes == (BALANCED_NOTE,)
+    assert plain.notes_after(uneven) == (PLAIN_NOTE,)
