@@ -57,22 +57,6 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
     ("aggregator/admin_socket.py", "_place"): "the folder holds a socket, which ends with the process",
     ("aggregator/app.py", "_locked"): "the lock file is empty: what counts is its lock, which ends with the process",
     (
-        "trainer/instance.py",
-        "held_state_dir",
-    ): "the lock file is empty: what counts is its lock, which ends with the process",
-    (
-        "trainer/owner/approval/kept.py",
-        "_held",
-    ): "the lock file is empty: what counts is its lock, which ends with the process",
-    (
-        "trainer/privacy/budget.py",
-        "_held",
-    ): "the lock file is empty: what counts is its lock, which ends with the process",
-    (
-        "trainer/weights/store.py",
-        "_changed",
-    ): "the lock file is empty: what counts is its lock, which ends with the process",
-    (
         "aggregator/store/blobs/blob_store.py",
         "writing",
     ): "a file in staging/ is nothing until its fsync and link, and goes at the next start",
