@@ -11,7 +11,7 @@ from tests.chaos.siege.attacks import ATTACKS, Who
 from tests.chaos.siege.run import besiege
 from tests.support.federation.processes import TOLD
 
-SECONDS = 3.0
+SECONDS = 5.0
 MUTANT_SECONDS = 20.0
 SMALL = "Methods that are not there|small, by one|other clients|The same invitation|port's health"
 """Attacks by small calls that are refused."""

@@ -1,4 +1,4 @@
-"""Cases of a parametrized test in one test: in a run of all tests each costs more in pytest than in the code that it tries.
+"""Cases of a parametrized test in one test: in a run of all tests most cost more in pytest than in what they try.
 
 Folded are functions at the top of a file that take nothing but their cases, or an empty folder besides, and whose cases have
 no marks of their own. Who names tests gets one test for each case.
@@ -31,6 +31,7 @@ def folded(test: Any) -> Callable[..., None] | None:
         return None
 
     def try_all(tmp_path: Path) -> None:
+        skipped = []
         for number, case in enumerate(cases):
             try:
                 if needs:
@@ -39,9 +40,13 @@ def folded(test: Any) -> Callable[..., None] | None:
                 found = test(**case)
                 if inspect.iscoroutine(found):
                     asyncio.run(found)
+            except pytest.skip.Exception as reason:
+                skipped.append(reason)
             except BaseException as error:
                 error.add_note(f"case {number}: {case}")
                 raise
+        if len(skipped) == len(cases):
+            raise skipped[0]
 
     def try_values() -> None:
         try_all(Path())

@@ -39,6 +39,8 @@ def test_ci_chooses_among_all_shards() -> None:
 @pytest.mark.parametrize("letter", ["a", pytest.param("b")])
 def tried(number: int, letter: str, tmp_path: Path) -> None:
     (tmp_path / f"{number}{letter}").touch()
+    if letter == "a":
+        pytest.skip("another case goes on")
     assert (number, letter) != (2, "b")
 
 
