@@ -19,14 +19,10 @@ from structlog.contextvars import clear_contextvars
 from fedplcc.shared.process.log import OUR_LOGGERS
 from tests.support.federation.forked_workers import use_forked_workers
 from tests.support.federation.processes import TOLD, Federation
-from tests.support.folded_cases import folded
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.postgres import Server, a_server
 from tests.support.made_once import make_once
 from tests.support.parts import SHARDS, Part, part_of, shard_of
-
-QUICK = ("contract", "property", "unit")
-"""Folders of tests that start few processes."""
 
 settings.register_profile(
     "default",
@@ -64,14 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     shard = config.option.shard
     return f"part: {config.option.part}" + (f", shard {shard} of {SHARDS}" if shard else "")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> pytest.Function | None:
-    """Make one test of a function's cases where all tests run, but where each case takes seconds."""
-    is_chosen = collector.config.option.part == Part.COVERING and not {*collector.path.parts}.isdisjoint(QUICK)
-    found = folded(obj) if is_chosen and name.startswith("test") and inspect.isfunction(obj) else None
-    return None if found is None else pytest.Function.from_parent(collector, name=name, callobj=found)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

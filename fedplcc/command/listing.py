@@ -91,4 +91,4 @@ def _misspelt() -> list[str]:
         return []
     from fedplcc.shared.config.settings.variables import unknown_variables
 
-    return [sentence for sentence in unknown_variables(os.environ) if "did you mean" in sentence]
+    return unknown_variables(os.environ, misspelt=True)

@@ -206,10 +206,15 @@ def unknown(what: str, name: str, known: Iterable[str], prefix: str = "", places
     names, name = sorted(known), shortened(name)
     if name in places:
         return f"unknown {what} {prefix + name!r}; did you mean {' or '.join(map(repr, places[name]))}?"
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    nearest = nearest_of(name, names)
     known_names = ", ".join(prefix + known_name for known_name in names)
-    hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known: {known_names}"
+    hint = f"known: {known_names}" if nearest is None else f"did you mean {prefix + nearest!r}?"
     return f"unknown {what} {prefix + name!r}; {hint}"
+
+
+def nearest_of(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that an unknown one is nearly; None where it is like none of them."""
+    return next(iter(difflib.get_close_matches(shortened(name), known, n=1, cutoff=0.5)), None)
 
 
 def shortened(text: str) -> str:

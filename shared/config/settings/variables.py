@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from fedplcc.shared.config.sections import unknown
+from fedplcc.shared.config.sections import nearest_of, unknown
 from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
 from fedplcc.shared.process.failpoints import VARIABLE as FAILPOINTS
 from fedplcc.shared.process.log import get_logger
@@ -25,9 +25,15 @@ def warn_of_unknown_variables() -> None:
         log.warning("unknown_variable", detail=sentence)
 
 
-def unknown_variables(names: Iterable[str]) -> list[str]:
-    """Return a sentence for each name that begins like ours and that nothing reads, with the nearest known one."""
+def unknown_variables(names: Iterable[str], *, misspelt: bool = False) -> list[str]:
+    """Return a sentence for each name that begins like ours and that nothing reads, with the nearest known one.
+
+    Args:
+        names: Names of variables.
+        misspelt: Whether those that are like no known one are left out.
+    """
     kinds = (AggregatorSettings, GatewaySettings, TrainerSettings)
     known = {name.upper() for kind in kinds for name in kind.model_fields} | {*OF_COMMANDS}
     ours = sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
-    return [unknown("variable", name, known, PREFIX) for name in ours if name not in known]
+    found = [name for name in ours if name not in known and not (misspelt and nearest_of(name, sorted(known)) is None)]
+    return [unknown("variable", name, known, PREFIX) for name in found]

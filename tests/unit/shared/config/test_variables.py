@@ -14,6 +14,7 @@ from fedplcc.shared.errors import InvalidConfig
 def test_a_misspelt_variable_is_said_with_the_nearest() -> None:
     found = unknown_variables(["FEDPLCC_AGREGATOR", "FEDPLCC_PORT", "PATH", "FEDPLCC"])
     assert found == ["unknown variable 'FEDPLCC_AGREGATOR'; did you mean 'FEDPLCC_AGGREGATOR'?"]
+    assert unknown_variables(["FEDPLCC_QQQQ", "FEDPLCC_AGREGATOR"], misspelt=True) == found
 
 
 def test_variables_of_every_service_and_of_the_commands_are_known() -> None:
