@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +15,7 @@ from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, 
 from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
 from fedplcc.shared.tensors import read_header
 from fedplcc.shared.types import MODEL, BlobRef
+from fedplcc.trainer.data.names import listed
 
 PIECE_BYTES = 1 << 20
 """Piece in which a file is read."""
@@ -92,12 +93,25 @@ def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:
 def doubts(federation: FederationFile) -> tuple[str, ...]:
     """Return sentences on what is valid and may not be what was meant, the file that a run begins with among them."""
     config, path = federation.config, federation.initial_model_file
-    found = [*doubts_about(config), doubt_about_pixels(config)]
+    found = [*doubts_about(config), doubt_about_pixels(config), *_same_data(federation)]
     if path is not None:
         manifest = manifest_beside(path)
         found.append("" if manifest is None else other_size(str(manifest["run_id"]), manifest["config"], config))
         found.append("" if names_classes(config.run.model_dump(mode="json")) else UNNAMED_CLASSES)
     return tuple(filter(None, found))
+
+
+def _same_data(federation: FederationFile) -> Iterator[str]:
+    """Yield a sentence on each data set that several clients have."""
+    clients_of: dict[str, list[str]] = {}
+    for name, client in federation.clients.items():
+        clients_of.setdefault(client.data, []).append(name)
+    for data, names in clients_of.items():
+        if names[1:]:
+            yield (
+                f"{listed(names)} have the same data, {data}: its images count once for each of them, in the model and in "
+                "the mean over clients"
+            )
 
 
 def require_file(federation: FederationFile) -> None:

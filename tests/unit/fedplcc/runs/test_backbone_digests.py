@@ -12,7 +12,7 @@ from fedplcc.models.trained_model import read_trained_model
 from fedplcc.runs.configuration import Overrides, read_as_it_stands, read_federation
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.initial_model import doubts
-from fedplcc.shared.config.run import read_document
+from fedplcc.shared.config.run import parse_federation, read_document
 from fedplcc.shared.errors import InvalidConfig, WeightsMissing
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.weights.store import Backbone, Source, WeightsStore
@@ -102,3 +102,13 @@ def test_a_simulation_begins_with_the_weights_and_in_no_other_way(tmp_path: Path
     assert read_trained_model(tmp_path / "one")
     simulated(values, tmp_path / "two")
     assert hashed(tmp_path / "two") == hashed(tmp_path / "one")
+
+
+def test_clients_with_the_same_data_are_said(tmp_path: Path) -> None:
+    """A line that was copied and not changed gives a domain the weight of two."""
+    values = {"run": {"name": "x", "method": "fedavg", "rounds": 3}, "data": {"classes": ["a", "b"]}}
+    tables = {name: {"data": "folder:/scans"} for name in ("north", "south")}
+    (doubt,) = doubts(parse_federation({**values, "model": {"name": "cnn4"}, "clients": tables}))
+    assert doubt.startswith("north, south have the same data, folder:/scans: its images count once for each of them")
+    tables["south"] = {"data": "folder:/others"}
+    assert doubts(parse_federation({**values, "model": {"name": "cnn4"}, "clients": tables})) == ()
