@@ -111,8 +111,8 @@ def test_clients_that_are_away_are_left_out_and_named_unless_they_are_asked_for(
     assert code == 0
     assert error == (
         "fedplcc: left out, because not connected now: ward-2; name them with --clients to wait for them\n"
-        "fedplcc: --recipe small-images is taken: not every client's images were looked at; "
-        "there are photos and photos-steps too\n"
+        "fedplcc: --recipe small-images is taken: not every client's images were looked at, "
+        "not those of ward-1; there are photos and photos-steps too\n"
     )
     alone = {**recipe("small-images")["method"], "min_cluster_size": 2}
     assert configuration(tmp_path / "one.toml")["method"] == alone, "no single sample goes to every member"

