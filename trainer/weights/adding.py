@@ -47,7 +47,8 @@ def add_weights(store: WeightsStore, source: str, *, model: str | None = None, n
         arrays = read_weights(path)
     elif model is None and not Path(source).is_file():
         raise InvalidConfig(
-            f"{source!r} is no file, no timm:NAME and none of the packages that bring weights: {', '.join(PACKAGES)}"
+            f"{source!r} is no file, no folder of a run, no timm:NAME and none of the packages that bring weights: "
+            f"{', '.join(PACKAGES)}"
         )
     elif model is None:
         raise InvalidConfig("a file does not say whose weights it has: give --model timm:NAME, resnet10 or resnet18")
