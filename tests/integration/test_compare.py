@@ -25,8 +25,10 @@ from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.report.tables import MEASURED
 from fedplcc.comparison.training import CellsShown, train
 from fedplcc.runs.artifacts import EVALUATIONS, FILES
+from fedplcc.simulation import worker_process
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
+from tests.support.federation.forked_workers import STARTED
 from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 
@@ -198,8 +200,9 @@ class Killer(CellsShown):
 
 @pytest.mark.full
 def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(
-    folder: Path, whole: Path, tmp_path: Path
+    folder: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker_process, "_started", STARTED)  # forks are children of another process
     path = folder / "broken-compare.toml"
     cells = plan(read_comparison(path), path, tmp_path, seeds=[0])
     chosen = [cell for cell in cells if cell.is_chosen and cell.name != "broken/average/seed-0"]

@@ -14,6 +14,9 @@ import pytest
 from fedplcc.simulation import worker_process
 from tests.support.federation import forks
 
+STARTED = worker_process._started
+"""How workers start of themselves."""
+
 
 def use_forked_workers(patch: pytest.MonkeyPatch) -> None:
     """Have every worker that this process starts be a fork of the parent that has loaded torch."""
