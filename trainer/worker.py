@@ -362,9 +362,7 @@ class Worker:
             except FedplccError as error:
                 detector.broke(time.monotonic())
                 trouble = self._disconnected(trouble, error.reason, error.detail)
-            except (
-                Exception
-            ) as error:  # an answer that no check foresaw; without this thread the trainer would follow nothing
+            except Exception as error:  # an answer that no check foresaw: without this thread nothing would be followed
                 trouble = self._disconnected(trouble, Internal.reason, type(error).__name__, error)
             self._metrics.retries.labels("join").inc()
             # A heartbeat answered from now on shows that the aggregator is back, even if it knows no such client.

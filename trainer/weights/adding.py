@@ -55,7 +55,8 @@ def add_weights(store: WeightsStore, source: str, *, model: str | None = None, n
     else:
         arrays = _without_head(read_weights(Path(source)))
         runs, manifest = runs_beside(Path(source)) or (), manifest_beside(Path(source))
-        before = None if manifest is None else manifest["config"].get("model", {}).get("weights_sha256")
+        model_table = None if manifest is None else manifest["config"].get("model")
+        before = model_table.get("weights_sha256") if isinstance(model_table, dict) else None
         origin = Source(
             place=f"{Path(source).name}, SHA-256 {_sha256_of(Path(source))}",
             runs=lineage(runs, store.runs_of(before)),
