@@ -180,6 +180,7 @@ async def _serve(settings: AggregatorSettings) -> int:
     )
     scraped = None
     try:
+        await asyncio.to_thread(coordinator.space.look)  # the reserve is taken before others can fill the disk
         await ports.start()
         if membership is not None:
             await membership.socket.start(membership.callers, metrics.calls)

@@ -57,6 +57,7 @@ from fedplcc.shared.errors import (
     IdentityMismatch,
     MalformedRequest,
     NotAMember,
+    StoreUnavailable,
 )
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.clock import Clock, SteadyClock
@@ -195,7 +196,11 @@ class Coordinator:
 
     def create_run(self, request_id: str, document: Mapping[str, Any]) -> Run:
         """Create a run; see `RunCreation.create`."""
-        return self._run_creation.create(request_id, document)
+        try:
+            return self._run_creation.create(request_id, document)
+        except StoreUnavailable:
+            self.space.look()  # makes room, or waits while another thread makes it
+            return self._run_creation.create(request_id, document)
 
     def get_run(self, run_id: str) -> Run:
         """One run.

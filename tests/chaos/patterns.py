@@ -197,11 +197,11 @@ def growth_of(each: Used) -> str:
         for size in SIZES:
             if _seconds(lambda given: search(each.pattern, given), text(size)) < LONG_S:
                 continue
-            long, half = (
+            long, quarter = (  # two doublings: a busy machine disturbs one more than their factor
                 min(_seconds(lambda given: search(each.pattern, given), text(part)) for _ in range(3))
-                for part in (size, size // 2)
+                for part in (size, size // 4)
             )
-            if long > LONG_S and long > MOST_A_DOUBLING * half:
+            if long > LONG_S and long > MOST_A_DOUBLING**2 * quarter:
                 return f"{each.where}: {each.use} of {each.pattern.pattern!r} takes {long:.3f} s for {text(size)[:40]!r}..."
             if long > LONG_S:
                 break

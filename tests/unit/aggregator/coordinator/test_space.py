@@ -162,8 +162,8 @@ def test_the_reserve_is_given_back_on_a_full_disk_and_taken_again_where_there_is
     space.look()
     assert not reserve.exists(), "it would be given back at once"
     disk.free_bytes = SIZE_BYTES
-    space.look()
-    assert reserve.stat().st_size == MIB
+    federation.coordinator.create_run("after all", a_document())
+    assert reserve.stat().st_size == MIB, "a person's request looks for room before it is refused"
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
