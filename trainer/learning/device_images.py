@@ -8,9 +8,12 @@ Shape legend: N samples, B batch, S image size, W width of a backbone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +28,8 @@ from fedplcc.trainer.learning.augmenting.augmentation import Augmentation
 SHARE_OF_FREE_MEMORY = 0.5
 """Largest share of the device's free memory that an image set may take. The rest is for the model, its gradients and
 activations, and for other trainers on the same device."""
+
+_Numbers = TypeVar("_Numbers", Tensor, slice)
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -147,17 +152,36 @@ class DeviceImages:
             views_B = augmentation.view_numbers(self.views_NVW.shape[1] - 1, len(numbers_B))
             places_B = numbers_B.to(self.views_NVW.device)
             kept_B = self._moved(self.views_NVW[places_B, views_B.to(places_B.device)])
-        else:
-            kept_B = self._moved(self.rows(numbers_B))
-            if augmentation is not None and not self.are_features:
-                kept_B = augmentation.apply(kept_B)
-        return self.normalised(kept_B), self.labels_N[numbers_B.to(self.device)]
+            return self.normalised(kept_B), self.labels_N[numbers_B.to(self.device)]
+        return self._made(self.rows(numbers_B), numbers_B, augmentation)
+
+    def batches(
+        self, plan: Iterable[Tensor], augmentation: Augmentation | None = None
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield the sample numbers of each mini-batch with what `batch` returns for them."""
+        if self.stored is None:
+            yield from ((numbers_B, *self.batch(numbers_B, augmentation)) for numbers_B in plan)
+            return
+        for numbers_B, kept_B in _read_ahead(self.rows, plan):
+            yield numbers_B, *self._made(kept_B, numbers_B, augmentation)
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all images and labels in order, as `batch` returns them; the last batch may be smaller."""
-        for start in range(0, len(self), batch_size):
-            piece = slice(start, start + batch_size)
-            yield self.normalised(self._moved(self.rows(piece))), self.labels_N[piece]
+        pieces = [slice(start, start + batch_size) for start in range(0, len(self), batch_size)]
+        read = (
+            ((piece, self.rows(piece)) for piece in pieces) if self.stored is None else _read_ahead(self.rows, pieces)
+        )
+        for piece, kept_B in read:
+            yield self.normalised(self._moved(kept_B)), self.labels_N[piece]
+
+    def _made(
+        self, kept_B: Tensor, numbers_B: Tensor, augmentation: Augmentation | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return a mini-batch of what is kept of its images or features."""
+        kept_B = self._moved(kept_B)
+        if augmentation is not None and not self.are_features:
+            kept_B = augmentation.apply(kept_B)
+        return self.normalised(kept_B), self.labels_N[numbers_B.to(self.device)]
 
     def rows(self, numbers: Tensor | slice) -> Tensor:
         """Return images or features of these numbers as they are kept, from files in host memory.
@@ -182,6 +206,19 @@ class DeviceImages:
             return kept_B
         x_B3SS = kept_B.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
         return x_B3SS.div_(255).sub_(self.mean_3[:, None, None]).div_(self.std_3[:, None, None])
+
+
+def _read_ahead(read: Callable[[_Numbers], Tensor], choices: Iterable[_Numbers]) -> Iterator[tuple[_Numbers, Tensor]]:
+    """Yield each choice with what is read for it, while a thread reads what is chosen next from the disk."""
+    with ThreadPoolExecutor(1, "images") as pool:
+        begun: deque[tuple[_Numbers, Future[Tensor]]] = deque()
+        for numbers in choices:
+            begun.append((numbers, pool.submit(read, numbers)))
+            if len(begun) > 1:
+                first, found = begun.popleft()
+                yield first, found.result()
+        for last, found in begun:
+            yield last, found.result()
 
 
 def _read_to(images: StoredImages, device: torch.device, free_bytes: int | None) -> Tensor | None:

@@ -163,7 +163,7 @@ def local_train(
     context = _context(model, data, inputs, _trainable(model), received)
     rate = learning_rate(training, inputs.round, config.run.rounds)
     augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
-    plan = _batches(data, inputs)
+    plan = data.batches(_batches(data, inputs), augmentation)
     attack = None if training.attack is None else ImageAttack.of(training.attack, data)
     mixing = None if training.mixing is None else MixStyle(training.mixing, inputs.seed("mix_style"))
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
@@ -175,9 +175,8 @@ def local_train(
         for phase in phases:
             optimiser = Optimiser(phase.params.values(), training, learning_rate=rate, device=data.device)
             with training_of(model, phase):
-                for step, numbers_B in enumerate(islice(plan, phase.steps), start=num_done + 1):
+                for step, (numbers_B, x_B3SS, labels_B) in enumerate(islice(plan, phase.steps), start=num_done + 1):
                     check(observer.should_stop)
-                    x_B3SS, labels_B = data.batch(numbers_B, augmentation)
                     observer.on_batch(len(numbers_B))
                     if attack is not None:
                         x_B3SS = attack.changed(model, x_B3SS, labels_B)
