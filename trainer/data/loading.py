@@ -6,7 +6,7 @@ Shape legend: N images, S image size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -82,6 +82,7 @@ class ClientData:
         validation: Training images that are set aside, see validation.py; may be empty.
         unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not
             need were not tried.
+        lost: By side, the classes of which every file that was tried could not be read.
         note: Remark that belongs into every report of results on this data; empty if there is none.
         arrived: Images that a run which goes on did not begin with, and that were left out.
     """
@@ -91,6 +92,7 @@ class ClientData:
     test: ImageSet
     validation: ImageSet
     unreadable: tuple[str, ...] = ()
+    lost: Mapping[str, frozenset[int]] = field(default_factory=dict)
     note: str = ""
     arrived: tuple[str, ...] = ()
 
@@ -178,9 +180,16 @@ def load_dataset(
         test=test,
         validation=validation,
         unreadable=unreadable,
+        lost={side: _lost(*sides[i], read[i], class_ids) for side, i in ((TRAIN, 0), (TEST, 2))},
         note=source.note,
         arrived=_arrived(source, began) if began is not None and samples_per_class is None and fraction is None else (),
     )
+
+
+def _lost(samples: Samples, selections: Sequence[Selection], read: Read, class_ids: IntArray) -> frozenset[int]:
+    """Return the contract's classes of which images were wanted and none could be read."""
+    tried = {label for numbers, wanted in selections if wanted for label in samples.labels_N[numbers].tolist()}
+    return frozenset(class_ids[[*tried.difference(samples.labels_N[read.numbers_N].tolist())]].tolist())
 
 
 def _arrived(source: Source, began: DataRecord) -> tuple[str, ...]:
