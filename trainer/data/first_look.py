@@ -10,19 +10,17 @@ import numpy as np
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.scoring.scores import FEW_IMAGES
-from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.sets.doubts import brightest, dark
 from fedplcc.trainer.data.source import Samples, Source
 from fedplcc.trainer.data.specs import open_source
-from fedplcc.trainer.data.subset import subset_size
+from fedplcc.trainer.data.subset import NUM_LOOKED_AT as NUM_LOOKED_AT
+from fedplcc.trainer.data.subset import spread, subset_size
 
 RANGE = 'pictures whose files state no range: a run reads them with data.window; "auto" is {:g} to {:g} here'
 """Remark on the window of a site."""
-NUM_LOOKED_AT = 8
-"""Number of images that are opened where not all of them are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +144,3 @@ def few_images(source: Source) -> list[str]:
 def counted(said: Iterable[str]) -> list[str]:
     """Return what was said of pictures, each sentence once, with the number of pictures."""
     return [f"{count} images: {text}" for text, count in sorted(Counter(said).items())]
-
-
-def spread(num_samples: int, most: int = NUM_LOOKED_AT) -> IntArray:
-    """Return the numbers of at most so many samples, from the first to the last one."""
-    return np.unique(np.linspace(0, max(num_samples - 1, 0), min(num_samples, most)).astype(np.int64))

@@ -88,6 +88,12 @@ class StreamData:
         }
 
     @property
+    def idle(self) -> Mapping[str, str]:
+        """See `source.idle_keys`: keys that do nothing in any stage that was read."""
+        first, *others = self.stages.values()
+        return {key: why for key, why in first.idle.items() if all(key in data.idle for data in others)}
+
+    @property
     def note(self) -> str:
         """Remark that belongs into every report of results on this data."""
         return next((data.note for data in self.stages.values() if data.note), "")

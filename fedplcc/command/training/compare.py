@@ -85,6 +85,7 @@ def compare(
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.runs.changed_files import runs_of_other_files
     from fedplcc.runs.initial_model import doubts
+    from fedplcc.runs.readiness import idle_settings
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
@@ -97,7 +98,8 @@ def compare(
     # Mistakes come before any folder.
     cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
     require_points(comparison, config)
-    for doubt in sorted({doubt for cell in cells for doubt in doubts(cell.federation)}):
+    found = {doubt for cell in cells for doubt in doubts(cell.federation)}
+    for doubt in sorted(found.union(idle_settings(cell.federation for cell in cells))):
         say(doubt)
     if dry_run:
         return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
