@@ -118,7 +118,7 @@ def compare(
     whole = [each.cell for each in findings.whole]
     if older := runs_of_other_files((cell.name, cell.federation, cell.folder) for cell in whole):
         say(
-            f"files of clients have changed since cells ended, or were linked: {named_few(older)} are of what they "
+            f"files of clients have changed since cells began, or were linked: {named_few(older)} are of what they "
             "were, and cells that are trained now of others; remove the folders of those to train them anew"
         )
     console.print(
