@@ -58,11 +58,10 @@ class CellResult:
         return sorted({domain for each in self.rounds for accuracy in each.accuracy.values() for domain in accuracy})
 
     @property
-    def has_all_domains(self) -> bool:
-        """Whether every round that was evaluated has a score of every domain that another one has it of."""
-        model = next(iter(self.rounds[-1].accuracy), "")
-        known = [known_domains(values) for each in self.rounds if (values := each.accuracy.get(model))]
-        return all(domains == known[0] for domains in known)
+    def scored_domains(self) -> list[set[str]]:
+        """The domains that have a score, of each round that was evaluated."""
+        model = next((name for each in self.rounds for name in each.accuracy), "")
+        return [known_domains(values) for each in self.rounds if (values := each.accuracy.get(model))]
 
 
 class Absence(Enum):

@@ -33,6 +33,11 @@ from fedplcc.trainer.models import FeatureModel, build_model, load_arrays
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.reproducibility.environment import resolve_device
 
+UNNAMED = (
+    "nobody names the classes of {}: its outputs are taken in the order of data.classes, and images at the size, of {}; "
+    "keep the run.json of its run beside it"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainedModel:
@@ -49,6 +54,7 @@ class TrainedModel:
         round: The round that the model is of; None where no metrics.jsonl beside the file says so.
         description: That of a model that was adapted to a site; None for a run's own.
         clients: Names of the run's clients; empty where neither its roster nor run.json tells them.
+        doubt: What nobody says of the model; empty where its run or its description does.
     """
 
     model: nn.Module
@@ -61,6 +67,7 @@ class TrainedModel:
     round: int | None
     description: Description | None = None
     clients: tuple[str, ...] = ()
+    doubt: str = ""
 
     @property
     def title(self) -> str:
@@ -110,8 +117,9 @@ def read_trained_model(
         manifest = {} if config_file is not None else _manifest(file)
     known = None if config_file is None else read_as_it_stands(config_file).config
     config = known or _config(manifest, source, trusted_factory)
-    if known is not None and description is None:
-        _check_beside(file, known)
+    beside = manifest if description is not None else manifest_beside(file)
+    if known is not None and beside is not None:
+        _check_beside(file, known, beside)
     if GLOBAL_MODEL not in config.evaluated_models:
         is_part = config.algorithm.shares_model(config.method)
         raise InvalidModel(
@@ -149,6 +157,7 @@ def read_trained_model(
         round=_round_of(digest, file.with_name(METRICS)) if description is None else description.round,
         description=description,
         clients=config.run.clients or _admitted(manifest),
+        doubt="" if known is None or beside is not None else UNNAMED.format(file, config_file),
     )
 
 
@@ -187,15 +196,12 @@ def _manifest(file: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def _check_beside(file: Path, config: RunConfig) -> None:
-    """Refuse a configuration that the run.json beside a model file contradicts in what its pixels and outputs mean.
+def _check_beside(file: Path, config: RunConfig, manifest: Mapping[str, Any]) -> None:
+    """Refuse a configuration that what lies beside a model file contradicts in what its pixels and outputs mean.
 
     Raises:
         InvalidConfig: It does.
     """
-    manifest = manifest_beside(file)
-    if manifest is None:
-        return
     run_id, theirs = str(manifest["run_id"]), manifest["config"]
     fault = other_input(run_id, theirs, config)
     said = fault[1] if fault is not None else other_size(run_id, theirs, config)

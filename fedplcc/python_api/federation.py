@@ -15,6 +15,7 @@ from fedplcc.python_api.class_names import are_numbers
 from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
 from fedplcc.runs.initial_model import anchored, doubts, require_file, with_model_file
+from fedplcc.runs.readiness import idle_settings
 from fedplcc.runs.run_folder import RUNS
 from fedplcc.shared.config.recipes import RECIPES, recipe_for, with_recipe
 from fedplcc.shared.config.run import FederationFile, RunConfig, parse_federation, read_document
@@ -71,7 +72,7 @@ def federation_of(
     local_clients(federation)
     require_validation(federation)
     require_file(federation)
-    for doubt in doubts(federation):
+    for doubt in (*doubts(federation), *idle_settings([federation])):
         warnings.warn(doubt, stacklevel=3)
     return federation
 

@@ -1,4 +1,4 @@
-"""Files of clients' data that have changed since a run ended, whose results are then of what they were."""
+"""Files of clients' data that have changed since a run began, which reads them once: its results are of what they were."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedplcc.runs.artifacts import MANIFEST
+from fedplcc.runs.run_folder import FEDERATION
 from fedplcc.shared.config.run import FederationFile
 from fedplcc.trainer.data.specs import places_of
 
@@ -17,30 +18,30 @@ GONE = sys.maxsize
 
 
 def changed_since(federation: FederationFile, folder: Path) -> str | None:
-    """Return a sentence on clients whose files have changed since a run ended; None where none have, or it has not ended."""
+    """Return a sentence on clients whose files have changed since a run began; None where none have, or it has not ended."""
     changed = _changed(federation, folder, {})
     if not changed:
         return None
     names = ", ".join(changed)
-    return f"files of {names} have changed since this run ended, or were linked: its results are of what they were"
+    return f"files of {names} have changed since this run began, or were linked: its results are of what they were"
 
 
 def runs_of_other_files(runs: Iterable[tuple[str, FederationFile, Path]]) -> list[str]:
-    """Return which runs, by name, ended before files of their clients changed; of files that are gone nothing is trained."""
+    """Return which runs, by name, began before files of their clients changed; of files that are gone nothing is trained."""
     known: dict[str, int] = {}
     return [name for name, federation, folder in runs if set(_changed(federation, folder, known).values()) - {GONE}]
 
 
 def _changed(federation: FederationFile, folder: Path, known: dict[str, int]) -> dict[str, int]:
-    """Return the clients whose files have changed since a run ended, with the times; `known` has those of specifications."""
+    """Return the clients whose files have changed since an ended run began, with the times; `known` has those of data."""
     if not (folder / MANIFEST).exists():
         return {}
-    ended = (folder / MANIFEST).stat().st_mtime_ns
+    began = (folder / FEDERATION).stat().st_mtime_ns
     for client in federation.clients.values():
         if client.data not in known:
             known[client.data] = _last_change(client.data)
     times = {name: known[client.data] for name, client in federation.clients.items()}
-    return {name: time for name, time in times.items() if time > ended}
+    return {name: time for name, time in times.items() if time > began}
 
 
 def _last_change(spec: str) -> int:

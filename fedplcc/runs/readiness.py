@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TypeVar
 
 from fedplcc.runs.configuration import local_clients
 from fedplcc.shared.config.run import DataSection, FederationFile, RunConfig
 from fedplcc.shared.config.tables.model import ModelSection
+from fedplcc.shared.config.toml_text import toml_value
 from fedplcc.shared.errors import FedplccError, InvalidData, WeightsMissing
-from fedplcc.trainer.data.loading import check_classes
+from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY, check_classes
+from fedplcc.trainer.data.source import idle_keys
 from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.weights.packages import PACKAGES
@@ -90,6 +93,27 @@ class Readiness:
             except InvalidData as error:
                 self._numbers[key] = error
         return self._numbers[key]
+
+
+def idle_settings(federations: Iterable[FederationFile]) -> list[str]:
+    """Return a sentence on each setting of images that does nothing with the data of all clients of a run."""
+    said, look = dict[str, None](), cache(_idle_keys)
+    for federation in federations:
+        data, clients = federation.config.data, federation.clients.values()
+        if not clients or (data.test_every, data.validation_every, data.window) == (DEFAULT_TEST_EVERY, None, None):
+            continue
+        try:
+            found = [look(client.data, data) for client in clients]
+        except InvalidData:
+            continue  # said where the data are read
+        for key in found[0]:
+            if all(key in each for each in found):
+                said[f"{found[0][key]}: data.{key} = {toml_value(getattr(data, key))} does nothing"] = None
+    return [*said]
+
+
+def _idle_keys(spec: str, data: DataSection) -> dict[str, str]:
+    return idle_keys(open_source(spec, data.test_every), data)
 
 
 def check_device(name: str) -> None:

@@ -24,6 +24,7 @@ from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MODEL, PROTOTYPES, RunRecord, blob_file, write_record
+from fedplcc.runs.changed_files import changed_since
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from fedplcc.runs.kept_roles import bring_roles, images_of_roles, keep_roles
@@ -334,6 +335,8 @@ def simulate_in_folder(
         for sentence in copies_sentences(*images_of_roles(simulation.states, simulation.run.run_id, only_tested)):
             progress.problem(sentence)
     write_record(folder.path, record)
+    if (changed := changed_since(federation, folder.path)) is not None:
+        progress.problem(changed)
     return record
 
 

@@ -148,9 +148,9 @@ def test_a_comparison_says_the_same_bytes_again_though_interrupted_and_one_at_a_
 def test_cells_of_files_that_have_changed_since_are_said(folder: Path, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "out")
     assert "have changed" not in compared(folder, tmp_path / "out", "--report-only").stderr
-    os.utime(next((tmp_path / "out").rglob("average/seed-0/run.json")), (0, 0))
+    os.utime(next((tmp_path / "out").rglob("average/seed-0/federation.json")), (0, 0))
     said = compared(folder, tmp_path / "out", "--report-only").stderr
-    assert "files of clients have changed since cells ended, or were linked: stripes/average/seed-0 are" in said
+    assert "files of clients have changed since cells began, or were linked: stripes/average/seed-0 are" in said
 
 
 def test_a_cell_is_an_ordinary_simulation(folder: Path, whole: Path, tmp_path: Path) -> None:

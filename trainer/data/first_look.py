@@ -10,19 +10,17 @@ import numpy as np
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.scoring.scores import FEW_IMAGES
-from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.sets.doubts import brightest, dark
 from fedplcc.trainer.data.source import Samples, Source
 from fedplcc.trainer.data.specs import open_source
-from fedplcc.trainer.data.subset import subset_size
+from fedplcc.trainer.data.subset import NUM_LOOKED_AT as NUM_LOOKED_AT
+from fedplcc.trainer.data.subset import spread, subset_size
 
 RANGE = 'pictures whose files state no range: a run reads them with data.window; "auto" is {:g} to {:g} here'
 """Remark on the window of a site."""
-NUM_LOOKED_AT = 8
-"""Number of images that are opened where not all of them are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,8 @@ def first_look(
     numbers = spread(len(images)).tolist()
     with remarks_on_pictures() as said:
         looked, tops, bad = _looked_at(images, numbers)
-    remarks = (*source.remarks, *few_images(source), *counted(said), *dark(tops))
+    lost = lost_classes(source, "test" if evaluate_only else "train")
+    remarks = (*source.remarks, *few_images(source), *lost, *counted(said), *dark(tops))
     found = images.auto() if bad and images.auto is not None else None
     if found is not None:  # a run's data.window is not known yet: what that would show is no fault of the site
         seen = images.seen_through(found)
@@ -108,6 +107,22 @@ def first_look(
     )
 
 
+def lost_classes(source: Source, side: str, most: int = NUM_LOOKED_AT) -> list[str]:
+    """Return a remark on classes of which no image of a side can be read, of at most so many of each that are opened."""
+    samples: Samples = getattr(source, side)
+    of = [np.flatnonzero(samples.labels_N == label) for label in range(len(source.class_names))]
+    chosen = {name: each[spread(len(each), most)].tolist() for name, each in zip(source.class_names, of, strict=True)}
+    lost = [name for name, numbers in chosen.items() if numbers and _is_lost(samples, numbers)]
+    if lost:  # as in `first_look`, a window is no fault of the site
+        seen = samples.seen_through("auto")
+        lost = [name for name in lost if _is_lost(seen, chosen[name])]
+    return [f"no image for {side}ing that was looked at can be read: {listed(lost)}"] if lost else []
+
+
+def _is_lost(samples: Samples, numbers: Sequence[int]) -> bool:
+    return all(samples.read(i) is None for i in numbers)
+
+
 def _looked_at(samples: Samples, numbers: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
     """Return smaller side and largest number of each image of these numbers that can be read, and the others' numbers."""
     read = [(i, samples.read(i)) for i in numbers]
@@ -129,8 +144,3 @@ def few_images(source: Source) -> list[str]:
 def counted(said: Iterable[str]) -> list[str]:
     """Return what was said of pictures, each sentence once, with the number of pictures."""
     return [f"{count} images: {text}" for text, count in sorted(Counter(said).items())]
-
-
-def spread(num_samples: int) -> IntArray:
-    """Return the numbers of at most `NUM_LOOKED_AT` samples, from the first to the last one."""
-    return np.unique(np.linspace(0, max(num_samples - 1, 0), min(num_samples, NUM_LOOKED_AT)).astype(np.int64))

@@ -6,7 +6,7 @@ Shape legend: N images, S image size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedplcc.trainer.data.images.stored import Images, Pixels, chosen, joined_im
 from fedplcc.trainer.data.names import composed, nearest
 from fedplcc.trainer.data.reading import IN_MEMORY, Read, Reader, Selection, allocated, read_sides
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark
-from fedplcc.trainer.data.source import Samples, Source
+from fedplcc.trainer.data.source import Samples, Source, idle_keys
 from fedplcc.trainer.data.specs import open_balanced_test, open_source, unlabelled_images
 from fedplcc.trainer.data.subset import class_order, subset_size
 from fedplcc.trainer.data.validation import held_out
@@ -82,8 +82,10 @@ class ClientData:
         validation: Training images that are set aside, see validation.py; may be empty.
         unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not
             need were not tried.
+        lost: By side, the classes of which every file that was tried could not be read.
         note: Remark that belongs into every report of results on this data; empty if there is none.
         arrived: Images that a run which goes on did not begin with, and that were left out.
+        idle: See `source.idle_keys`.
     """
 
     classes: tuple[str, ...]
@@ -91,8 +93,10 @@ class ClientData:
     test: ImageSet
     validation: ImageSet
     unreadable: tuple[str, ...] = ()
+    lost: Mapping[str, frozenset[int]] = field(default_factory=dict)
     note: str = ""
     arrived: tuple[str, ...] = ()
+    idle: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def class_counts(self) -> tuple[int, ...]:
@@ -148,7 +152,8 @@ def load_dataset(
             those alone are read.
         DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
     """
-    source = _opened(spec, contract)
+    whole = open_source(spec, contract.test_every)
+    source = _seen(whole, contract)
     class_ids = _class_ids(source, contract, spec)
     size = contract.image_size
     never_trained = evaluate_only or (began is not None and not began.sides.get(TRAIN))
@@ -178,9 +183,17 @@ def load_dataset(
         test=test,
         validation=validation,
         unreadable=unreadable,
+        lost={side: _lost(*sides[i], read[i], class_ids) for side, i in ((TRAIN, 0), (TEST, 2))},
         note=source.note,
         arrived=_arrived(source, began) if began is not None and samples_per_class is None and fraction is None else (),
+        idle=idle_keys(whole, contract),
     )
+
+
+def _lost(samples: Samples, selections: Sequence[Selection], read: Read, class_ids: IntArray) -> frozenset[int]:
+    """Return the contract's classes of which images were wanted and none could be read."""
+    tried = {label for numbers, wanted in selections if wanted for label in samples.labels_N[numbers].tolist()}
+    return frozenset(class_ids[[*tried.difference(samples.labels_N[read.numbers_N].tolist())]].tolist())
 
 
 def _arrived(source: Source, began: DataRecord) -> tuple[str, ...]:
@@ -329,7 +342,10 @@ def remarks(spec: str) -> tuple[str, ...]:
 
 
 def _opened(spec: str, contract: DataSection) -> Source:
-    source = open_source(spec, contract.test_every)
+    return _seen(open_source(spec, contract.test_every), contract)
+
+
+def _seen(source: Source, contract: DataSection) -> Source:
     window = contract.window
     return replace(source, train=source.train.seen_through(window), test=source.test.seen_through(window))
 

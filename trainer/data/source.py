@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from PIL import Image
 
+from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.scaling import Pixels as Pixels
 from fedplcc.trainer.data.images.scaling import Window
+from fedplcc.trainer.data.subset import spread
 
 NOTHING: IntArray = np.zeros(0, np.int64)
 
@@ -100,6 +102,7 @@ class Source:
         note: Remark that belongs into every report of results on this data; empty if there is none.
         remarks: Sentences for the owner of the data: what was left out, and how their folders were understood.
         is_dealt: Whether other clients have the rest of it, images of the same groups among them.
+        is_divided: Whether the run's `test_every` chose its test images.
     """
 
     class_names: tuple[str, ...]
@@ -109,6 +112,7 @@ class Source:
     note: str = ""
     remarks: tuple[str, ...] = ()
     is_dealt: bool = False
+    is_divided: bool = False
 
 
 def union(sources: Sequence[Source]) -> Source:
@@ -123,6 +127,35 @@ def union(sources: Sequence[Source]) -> Source:
         note="; ".join(notes),
         remarks=tuple(dict.fromkeys(remark for source in sources for remark in source.remarks)),
         is_dealt=any(source.is_dealt for source in sources),
+        is_divided=any(source.is_divided for source in sources),
+    )
+
+
+GIVEN = "the data name their own {} images"
+"""Why a rule that divides images does nothing."""
+
+
+def idle_keys(source: Source, contract: DataSection) -> dict[str, str]:
+    """Return the keys of a run's [data] that are set and do nothing with a data set, and why; some images try the window."""
+    found = dict[str, str]()
+    if contract.test_every != DataSection.model_fields["test_every"].default and not source.is_divided:
+        found["test_every"] = GIVEN.format("test")
+    if contract.validation_every is not None and source.train.aside is not None:
+        found["validation_every"] = GIVEN.format("validation")
+    if contract.window is not None and not any(
+        _is_seen_through(side, contract.window) for side in (source.train, source.test)
+    ):
+        found["window"] = "the pictures that were looked at state their range"
+    return found
+
+
+def _is_seen_through(samples: Samples, window: Window) -> bool:
+    """Whether a window changes one of a few images."""
+    seen = samples.seen_through(window)
+    numbers = [] if seen is samples else spread(len(samples)).tolist()
+    pairs = ((samples.read(i), seen.read(i)) for i in numbers)
+    return any(
+        one is not other and (one is None or other is None or not np.array_equal(one, other)) for one, other in pairs
     )
 
 

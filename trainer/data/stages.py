@@ -18,6 +18,7 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.stored import joined_images, pieces_of
 from fedplcc.trainer.data.loading import ClientData, ImageSet, load_balanced_test, load_dataset
 from fedplcc.trainer.data.reading import IN_MEMORY, Reader
+from fedplcc.trainer.data.record import TEST, TRAIN
 from fedplcc.trainer.data.specs import by_stage, opened_once
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
@@ -75,6 +76,22 @@ class StreamData:
     def unreadable(self) -> tuple[str, ...]:
         """Files that could not be read."""
         return tuple(dict.fromkeys(name for data in self.stages.values() for name in data.unreadable))
+
+    @property
+    def lost(self) -> Mapping[str, frozenset[int]]:
+        """By side, the classes of which every file that was tried could not be read, in all stages that were read."""
+        every = self.stages.values()
+        return {
+            side: frozenset(label for data in every for label in data.lost.get(side, ()))
+            - {label for data in every for label in getattr(data, side).labels_N.tolist()}
+            for side in (TRAIN, TEST)
+        }
+
+    @property
+    def idle(self) -> Mapping[str, str]:
+        """See `source.idle_keys`: keys that do nothing in any stage that was read."""
+        first, *others = self.stages.values()
+        return {key: why for key, why in first.idle.items() if all(key in data.idle for data in others)}
 
     @property
     def note(self) -> str:

@@ -16,6 +16,14 @@ from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.roles import digest
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
+NUM_LOOKED_AT = 8
+"""Number of images that are opened where not all of them are."""
+
+
+def spread(num_samples: int, most: int = NUM_LOOKED_AT) -> IntArray:
+    """Return the numbers of at most so many samples, from the first to the last one."""
+    return np.unique(np.linspace(0, max(num_samples - 1, 0), min(num_samples, most)).astype(np.int64))
+
 
 def class_order(indices_N: IntArray, class_name: str, seed: int, keys: Sequence[str] | None = None) -> IntArray:
     """Return the class's image numbers in the order in which a subset takes them; `keys` has the name of every image."""

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedplcc.trainer.data.first_look import RANGE, counted, few_images, spread
+from fedplcc.trainer.data.first_look import RANGE, counted, few_images, lost_classes
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.record import digest_of
 from fedplcc.trainer.data.sets.doubts import DIM, brightest, dark
-from fedplcc.trainer.data.source import Samples
+from fedplcc.trainer.data.source import GIVEN, Samples
 from fedplcc.trainer.data.specs import open_source
+from fedplcc.trainer.data.subset import spread
 
 DARK = 8.0
 """Mean brightness below which an image is nearly black."""
@@ -170,6 +171,11 @@ def survey(
     with remarks_on_pictures() as said:
         seen = _look(sides, wanted, on_read)
     copies = _copies(sides, seen.looks)
+    lost = lost_classes(source, "train")
+    if test_every != DEFAULT_TEST_EVERY and not source.is_divided:
+        lost.append(f"{GIVEN.format('test')}: test_every = {test_every} does nothing")
+    if read_all:
+        lost += [said for each in ("train", "test") for said in lost_classes(source, each, max(map(len, sides)))]
     ordered = sorted(seen.sizes, key=lambda size: (min(size), size[0] * size[1], size))
     train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
     return Survey(
@@ -185,7 +191,8 @@ def survey(
         note=source.note,
         reasons=seen.reasons,
         remarks=(
-            *(*source.remarks, *few_images(source), *counted(said), *dark([seen.top]), *_range(sides, seen.reasons)),
+            *(*source.remarks, *few_images(source), *lost),
+            *(*counted(said), *dark([seen.top]), *_range(sides, seen.reasons)),
             *_encoded_anew(sides, seen.small, copies),
         ),
         brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,

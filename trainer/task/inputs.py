@@ -31,6 +31,7 @@ from fedplcc.shared.types import (
 from fedplcc.trainer.cancellation import ShouldStop, never
 from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
 from fedplcc.trainer.data.images.store import IMAGES, ImageStore
+from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.reading import OnShare, Reader
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from fedplcc.trainer.features.cache import FeatureCache
@@ -166,7 +167,9 @@ class TaskInputs:
             note=data.note,
             duration_s=round(perf_counter() - begin, 3),
         )
-        self._report_unreadable(data, on_problem)
+        self._report_unreadable(data, config.data.classes, on_problem)
+        for key, why in data.idle.items():
+            log.warning("data_remark", client_id=self._site.client_id, remark=f"{why}: data.{key} does nothing here")
         if isinstance(data, ClientData) and data.arrived:
             self._report_arrived(data.arrived, on_problem)
         self._loaded = loaded
@@ -230,7 +233,7 @@ class TaskInputs:
         if not config.stream.is_stream:
             return self.data(config, on_problem).class_counts
         found = self._of_stages(config, range(1, config.stream.stages + 1), Reader(store=self._images))
-        self._report_unreadable(found, on_problem)
+        self._report_unreadable(found, config.data.classes, on_problem)
         return found.of_large_classes(self._site.policy.thresholds.class_images).class_counts()
 
     def _of_stages(self, config: RunConfig, stages: Iterable[int], reader: Reader) -> StreamData:
@@ -344,18 +347,24 @@ class TaskInputs:
                 self._held = HeldModel(blob, data, begins)
         return data
 
-    def _report_unreadable(self, data: ClientData | StreamData, on_problem: OnProblem | None) -> None:
+    def _report_unreadable(
+        self, data: ClientData | StreamData, classes: Sequence[str], on_problem: OnProblem | None
+    ) -> None:
         count = len(data.unreadable)
         self.num_unreadable = count
         if self._metrics is not None:
             self._metrics.unreadable_files.set(count)
         if count:
-            log.warning("unreadable_files", client_id=self._site.client_id, count=count, first=data.unreadable[0])
+            names = {side: listed([classes[i] for i in sorted(of)]) for side, of in data.lost.items() if of}
+            lost = "".join(f"; no {side} image of {of} is left" for side, of in names.items())
+            first, policy = data.unreadable[0], self._site.policy
+            log.warning("unreadable_files", client_id=self._site.client_id, count=count, first=first, lost=names)
             if on_problem is not None:
                 on_problem(
                     ClientProblem(
                         reason="UNREADABLE_FILES",
-                        detail=f"{count} of the data set's files could not be read and are left out",
+                        detail=f"{count} of the data set's files could not be read and are left out"
+                        + (lost if policy.leaves.class_counts and policy.thresholds.class_images == 1 else ""),
                         hint="the log of this trainer names the first one, and `fedplcc data describe SPEC --check` all; "
                         "mend or remove them",
                     )

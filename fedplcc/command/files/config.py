@@ -180,6 +180,7 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
 
 def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
     """Read every client's data; returns the findings and the problems, and says what is worth a look."""
+    from fedplcc.runs.readiness import idle_settings
     from fedplcc.terminal.progress import console_for, shown_steps
     from fedplcc.trainer.data.loading import load_dataset
 
@@ -213,7 +214,8 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
                 problems.append(
                     f"clients.{name}: data {client.data!r} has no test image, so its accuracy stays unknown"
                 )
-    for sentence in (*class_sentences(by_class, federation.config.data.classes), *copies_sentences(trained, tested)):
+    said = (*class_sentences(by_class, federation.config.data.classes), *copies_sentences(trained, tested))
+    for sentence in (*said, *idle_settings([federation])):
         say(sentence)
     return found, problems
 

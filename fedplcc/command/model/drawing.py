@@ -12,7 +12,7 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors, say
-from fedplcc.command.model.options import Device, Model
+from fedplcc.command.model.options import Device, Model, read_model
 from fedplcc.pictures import MAP
 
 # A command imports modules with torch itself, so that --help answers at once.
@@ -78,14 +78,13 @@ def draw_map(
     global one as large as its share of its class. t-SNE puts them on a plane, by cosine. Beside the picture are written its
     points (-points.csv) and facts (-facts.json): silhouettes, a caption and an alternative text.
     """
-    from fedplcc.models.trained_model import read_trained_model
     from fedplcc.pictures.feature_map import Projection
     from fedplcc.pictures.making import make_map, write_map
     from fedplcc.pictures.models import before_model
     from fedplcc.pictures.shown_clients import shown_clients
     from fedplcc.terminal.progress import console_for
 
-    trained = read_trained_model(model, config_file=config, device=device)
+    trained = read_model(model, config, device)
     clients = shown_clients(trained.file, trained.config, config_file=config, named=data or ())
     place = _place(out, trained.file.with_name(MAP))
     other = before_model(trained, before)

@@ -11,7 +11,7 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
-from fedplcc.command.model.options import Device, Model
+from fedplcc.command.model.options import Device, Model, read_model
 from fedplcc.shared.bounds import SUBSET_RULE
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.terminal.printable import table_cell
@@ -78,11 +78,10 @@ def predict(
     training images. A file that cannot be read is named on stderr, the others are predicted, and the exit code is 2.
     """
     from fedplcc.models.prediction import PredictionTable, image_files, predictions
-    from fedplcc.models.trained_model import read_trained_model
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
-    trained = read_trained_model(model, config_file=config, device=device)
+    trained = read_model(model, config, device)
     problems: list[str] = []
 
     def on_problem(sentence: str) -> None:
@@ -162,12 +161,11 @@ def evaluate(
     metrics.jsonl.
     """
     from fedplcc.models.evaluation import PICTURE, evaluate_model, evaluation_folder, write_evaluation
-    from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
-    trained = read_trained_model(model, config_file=config, device=device)
+    trained = read_model(model, config, device)
     evaluation = evaluate_model(trained, data, split.value)
     console = console_for(json=as_json)
     for line in evaluation.lines():
@@ -247,7 +245,6 @@ def adapt(
         with_temperature,
         write_adapted,
     )
-    from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
@@ -258,7 +255,7 @@ def adapt(
         raise InvalidConfig(SUBSET_RULE)
     if client is None and (samples_per_class or fraction or (validation_per_class and not temperature)):
         raise InvalidConfig("a client's subset is drawn by its name: name the client with --client")
-    trained = read_trained_model(model, config_file=config, device=device)
+    trained = read_model(model, config, device)
     subset = None
     if client is not None or validation_per_class is not None:
         given = Subset(
@@ -307,14 +304,13 @@ def export(
     torch's.
     """
     from fedplcc.models.onnx_export import EXTRA_CHECK, export_onnx, metadata
-    from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import atomic_file
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
     if onnx.exists() and onnx.suffix != ".onnx":
         raise InvalidConfig(f"{onnx} is there already and is no .onnx file, so it is kept; name another with --onnx")
-    trained = read_trained_model(model, config_file=config, device="cpu")
+    trained = read_model(model, config, "cpu")
     with atomic_file(onnx, option="--onnx") as file:  # first, so that a wrong path is reported before the work
         data, comparison = export_onnx(trained)
         file.write(data)

@@ -85,6 +85,7 @@ def compare(
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.runs.changed_files import runs_of_other_files
     from fedplcc.runs.initial_model import doubts
+    from fedplcc.runs.readiness import idle_settings
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
@@ -97,7 +98,8 @@ def compare(
     # Mistakes come before any folder.
     cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
     require_points(comparison, config)
-    for doubt in sorted({doubt for cell in cells for doubt in doubts(cell.federation)}):
+    found = {doubt for cell in cells for doubt in doubts(cell.federation)}
+    for doubt in sorted(found.union(idle_settings(cell.federation for cell in cells))):
         say(doubt)
     if dry_run:
         return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
@@ -116,7 +118,7 @@ def compare(
     whole = [each.cell for each in findings.whole]
     if older := runs_of_other_files((cell.name, cell.federation, cell.folder) for cell in whole):
         say(
-            f"files of clients have changed since cells ended, or were linked: {named_few(older)} are of what they "
+            f"files of clients have changed since cells began, or were linked: {named_few(older)} are of what they "
             "were, and cells that are trained now of others; remove the folders of those to train them anew"
         )
     console.print(

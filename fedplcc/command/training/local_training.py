@@ -72,6 +72,7 @@ def chosen_federation(
     """The configuration of a file, or of one of the demos, with the options in it."""
     from fedplcc.runs.configuration import Overrides, demo_file, read_federation, stream_demo_file
     from fedplcc.runs.initial_model import doubts
+    from fedplcc.runs.readiness import idle_settings
 
     overrides = Overrides(
         method=method,
@@ -81,7 +82,7 @@ def chosen_federation(
         assignments=assignments or (),
     )
     federation = read_federation(config or (stream_demo_file() if has_stages else demo_file()), overrides)
-    for doubt in doubts(federation):
+    for doubt in (*doubts(federation), *idle_settings([federation])):
         say(doubt)
     return federation
 

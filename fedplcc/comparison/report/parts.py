@@ -110,8 +110,9 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
             "The score of these runs is balanced accuracy, the mean of the recalls of the classes, because test images of "
             "classes are uneven or evaluation.score says so. It stands in all tables and pictures that name no other."
         )
-    partial = [each for each in findings.results if each.cell.dataset == dataset and not each.has_all_domains]
-    if partial:
+    scored = [each.scored_domains for each in findings.results if each.cell.dataset == dataset]
+    every = {domain for of_run in scored for known in of_run for domain in known}
+    if partial := [of_run for of_run in scored if any(known != every for known in of_run)]:
         yield Paragraph(
             f"In {len(partial)} runs not every round has a score of every domain, as clients were away or not drawn: mean "
             "and worst are of the domains that have one, and so may be of other domains in another round or seed."

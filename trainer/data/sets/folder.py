@@ -267,7 +267,14 @@ def _source(
             auto=auto,
         )
 
-    return Source(tuple(names), samples(TRAIN, VALIDATION), samples(TEST), class_noun="class folder", remarks=remarks)
+    return Source(
+        tuple(names),
+        samples(TRAIN, VALIDATION),
+        samples(TEST),
+        class_noun="class folder",
+        remarks=remarks,
+        is_divided=any(entry.side is None for entry, _ in found),
+    )
 
 
 def _check_groups(sides: Mapping[str, Sequence[tuple[Entry, str]]]) -> None:
@@ -349,7 +356,7 @@ def folder_source(root: Path, names: Sequence[str], train: ClassFiles, test: Cla
         labels_N = np.repeat(np.arange(len(names)), [len(files) for files in paths]).astype(np.int64)
         return file_samples(root, [path for files in paths for path in files], labels_N)
 
-    return Source(tuple(names), samples(train), samples(test), class_noun="class folder")
+    return Source(tuple(names), samples(train), samples(test), class_noun="class folder", is_divided=True)
 
 
 def file_samples(

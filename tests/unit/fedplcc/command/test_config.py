@@ -329,12 +329,14 @@ def test_json_gives_the_canonical_configuration_and_its_hash() -> None:
 def test_the_clients_data_are_read_when_asked_for(file: Path, tmp_path: Path) -> None:
     spec = f"npz:{images(tmp_path)}"
     text = (
-        f'[run]\nmethod = "fedavg"\n[data]\nclasses = ["cat", "dog"]\nimage_size = 8\n[clients.ann]\ndata = "{spec}"\n'
+        '[run]\nmethod = "fedavg"\n[data]\nclasses = ["cat", "dog"]\nimage_size = 8\ntest_every = 3\n'
+        f'[clients.ann]\ndata = "{spec}"\n'
     )
     file.write_text(text)
     code, out, error = called("check", file, "--data")
     few = "fedplcc: client ann has fewer than 10 training images of 'cat' (4), 'dog' (4)\n"
-    assert (code, error) == (0, f"ann: reading its data\n{few}")
+    idle = "fedplcc: the data name their own test images: data.test_every = 3 does nothing\n"
+    assert (code, error) == (0, f"ann: reading its data\n{few}{idle}")
     assert "# ann: 8 training images, 4 test images" in out
     rng, pictures = np.random.default_rng(0), {}
     pictures["x_train"], pictures["y_train"] = rng.integers(0, 256, (4, 8, 8, 3), np.uint8), np.arange(4) % 2

@@ -138,6 +138,10 @@ def test_a_round_is_no_better_for_a_hard_domain_that_is_away(tmp_path: Path) -> 
     partial = a_result(path, out, {"mnist": 0.5, "svhn": 0.5}, {"svhn": 0.9}, {"mnist": 0.6})
     assert partial.domains == ["mnist", "svhn"]
     assert said in markdown(report_of(findings_of(path, [partial.cell])))
+    whole = a_result(path, out, *[{"mnist": 0.5, "svhn": 0.5}] * 3)
+    other = next(cell for cell in cells_of(path, out) if cell.seed != whole.cell.seed)
+    write_cell(other, [{"mnist": 0.6, "svhn": None}] * 3)
+    assert said in markdown(report_of(findings_of(path, [whole.cell, other]))), "one seed has no score of a domain"
 
 
 def test_a_model_that_was_never_evaluated_has_no_outcome() -> None:

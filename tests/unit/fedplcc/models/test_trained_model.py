@@ -87,6 +87,9 @@ def test_a_model_file_alone_is_read_with_the_runs_configuration_file(ended_runs:
     assert (trained.title, trained.run_id, trained.round) == (str(path), None, None)
     assert trained.config.data.classes == tiny_federation.CLASSES
     assert not len(trained.prototypes)
+    assert trained.doubt.startswith(
+        f"nobody names the classes of {path}: its outputs are taken in the order of data.classes"
+    )
 
 
 def test_a_round_is_only_said_of_the_very_model_that_the_metrics_name(ended_run: Path) -> None:
@@ -208,6 +211,12 @@ def test_a_configuration_file_that_is_not_the_runs_is_refused(
     ended_run: Path, tmp_path: Path, data: dict[str, Any], said: str
 ) -> None:
     assert said in problem(ended_run, InvalidConfig, config_file=config_file(tmp_path, data=data))
+    known = json.loads((ended_run / "run.json").read_bytes())
+    facts = {key: known[key] for key in ("run_id", "method", "config")}
+    digests = dict.fromkeys(("model_sha256", "run_model_sha256"), "0" * 64)
+    (ended_run / "model.safetensors.json").write_text(json.dumps({**facts, **digests}))
+    (ended_run / "run.json").unlink()
+    assert said in problem(ended_run / "model.safetensors", InvalidConfig, config_file=config_file(tmp_path, data=data))
 
 
 def test_a_configuration_file_that_does_not_fit_the_model_is_refused(ended_run: Path, tmp_path: Path) -> None:

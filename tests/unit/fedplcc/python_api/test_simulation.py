@@ -266,17 +266,21 @@ def test_a_run_that_is_there_is_said_to_be_of_other_files_than_there_are_now(
     (tmp_path / "linked").symlink_to(client.data.removeprefix("npz:"))
     spec = form.format(f"npz:{tmp_path}/linked")
     federation = federation.model_copy(update={"clients": {name: client.model_copy(update={"data": spec})}})
-    (tmp_path / "run.json").touch()
+    for file in ("run.json", "federation.json"):
+        (tmp_path / file).touch()
     assert changed_since(federation, tmp_path) is None
-    os.utime(tmp_path / "run.json", (0, 0))
-    assert "have changed since this run ended" in str(changed_since(federation, tmp_path))
+    os.utime(tmp_path / "federation.json", (0, 0))
+    assert "have changed since this run began" in str(changed_since(federation, tmp_path))
 
 
-def test_a_kept_run_that_has_ended_is_said_to_be_of_other_files_too(data: Path, tmp_path: Path) -> None:
+def test_a_run_whose_files_change_while_it_lasts_is_said_to_be_of_other_files(data: Path, tmp_path: Path) -> None:
+    (file, *_) = (
+        data / client.data.removeprefix("npz:") for client in load_federation(data / "run.toml").clients.values()
+    )
     wanted: dict[str, Any] = {"settings": {"run.rounds": 1}, "out": tmp_path / "out", "device": "cpu", "keep": True}
-    fedplcc.simulate(data / "run.toml", **wanted)
-    os.utime(tmp_path / "out" / "run.json", (0, 0))
-    with pytest.warns(UserWarning, match="have changed since this run ended"):
+    with pytest.warns(UserWarning, match="have changed since this run began"):
+        fedplcc.simulate(data / "run.toml", **wanted, callbacks=[lambda observed: os.utime(file)])
+    with pytest.warns(UserWarning, match="have changed since this run began"):
         fedplcc.simulate(data / "run.toml", **wanted)
 
 

@@ -56,6 +56,20 @@ def test_some_files_that_cannot_be_read_are_named_and_do_no_harm(tmp_path: Path)
     assert looked.why == "it is no image that can be read here"
 
 
+def test_a_class_of_which_no_file_can_be_read_is_named(tmp_path: Path) -> None:
+    for side in ("train", "test"):
+        for i in range(40):
+            a_picture(tmp_path / side / "cat" / f"{i}.png")
+        (tmp_path / side / "owl").mkdir()
+        (tmp_path / side / "owl" / "1.png").write_bytes(b"no picture")
+    said = [f"no image for {side}ing that was looked at can be read: owl" for side in ("train", "test")]
+    spec = f"folder:{tmp_path}"
+    assert said[0] in first_look(spec).remarks
+    assert said[1] in first_look(spec, evaluate_only=True).remarks
+    assert said[0] in survey(spec).remarks
+    assert {*said} <= {*survey(spec, read_all=True).remarks}
+
+
 def test_pictures_whose_numbers_are_of_a_small_range_are_said(tmp_path: Path) -> None:
     for side in ("train", "test"):
         (tmp_path / side / "cat").mkdir(parents=True)

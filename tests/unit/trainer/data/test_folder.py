@@ -51,6 +51,19 @@ def test_train_and_test_folders_are_the_splits_and_classes_map_by_name(tmp_path:
     assert data.train.labels_N.dtype == np.int64
 
 
+def test_settings_that_do_nothing_with_these_files_are_named(tmp_path: Path) -> None:
+    contract = a_contract(image_size=8, test_every=3, validation_every=4, window=(0, 9))
+    for number in range(12):
+        for place in ("given/train", "given/test", "given/val", "divided"):
+            put(tmp_path / place / "cat" / f"{number}.png", number)
+    given, divided = (load_dataset(f"folder:{tmp_path / name}", contract=contract) for name in ("given", "divided"))
+    assert sorted(given.idle) == ["test_every", "validation_every", "window"]
+    assert [*divided.idle] == ["window"]
+    assert load_dataset(f"folder:{tmp_path / 'given'}", contract=CONTRACT).idle == {}
+    put(tmp_path / "divided" / "cat" / "20.png", 7, mode="I;16")
+    assert load_dataset(f"folder:{tmp_path / 'divided'}", contract=contract).idle == {}
+
+
 def test_describing_counts_files_without_opening_them(tmp_path: Path) -> None:
     for i in range(10):
         (tmp_path / "parrot").mkdir(exist_ok=True)

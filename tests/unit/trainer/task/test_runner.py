@@ -65,6 +65,7 @@ from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.learning.evaluation import collect_features
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
+from fedplcc.trainer.owner.policy import Leaves, Policy
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.task import work
 from fedplcc.trainer.task.client_state import ClientStates
@@ -116,7 +117,7 @@ def a_run(method_name: str = "fedplcc", /, **sections: Any) -> RunSpec:
 def a_runner(data: str, folder: Path | None = None, device: str = "cpu", **options: Any) -> TaskRunner:
     """A client's runner on a state folder; a new one beside the data if none is given."""
     states = ClientStates(folder or Path(tempfile.mkdtemp(dir=Path(data.partition(":")[2]).parent)))
-    facts = {name: options.pop(name) for name in ("samples_per_class", "consent") if name in options}
+    facts = {name: options.pop(name) for name in ("samples_per_class", "consent", "policy") if name in options}
     return TaskRunner(ClientSite.at("ann", "hospital", data, device=device, **facts), states, **options)
 
 
@@ -550,6 +551,14 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> 
     assert str(tmp_path) not in problem.detail + problem.hint
     assert registry.get_sample_value("fedplcc_unreadable_files") == 1
     assert runner.readings()["unreadable_files"] == 1
+    for path in (tmp_path / "a").iterdir():
+        path.write_bytes(b"no image")
+    told: list[Any] = []
+    a_runner(f"folder:{tmp_path}").client_for(a_run(), told.append)
+    assert told[0].detail.endswith("left out; no train image of a is left; no test image of a is left")
+    withheld = Policy(leaves=Leaves.model_validate({"class_counts": False}))
+    a_runner(f"folder:{tmp_path}", policy=withheld).client_for(a_run(), told.append)
+    assert told[1].detail.endswith("left out")
 
 
 def test_training_is_measured(data: str) -> None:
