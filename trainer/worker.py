@@ -137,7 +137,8 @@ class Worker:
 
         Raises:
             InvalidData: The data set cannot be opened.
-            InvalidArgument, CertificateRevoked: The aggregator refuses this client permanently.
+            CertificateRevoked: The aggregator has revoked this client.
+            InvalidArgument: It refuses the first Join, while a person sees to the start. Later it may be in error itself.
         """
         self._record = self._runner.announce()
         # Each runs in a copy of the log context, which a thread does not inherit.
@@ -355,11 +356,12 @@ class Worker:
                 )
             except Cancelled:
                 return
-            except (InvalidArgument, CertificateRevoked) as error:
-                self._fatal = error
-                self.end()
-                return
             except FedplccError as error:
+                is_first = self._heartbeat_interval_s is None
+                if isinstance(error, CertificateRevoked) or (is_first and isinstance(error, InvalidArgument)):
+                    self._fatal = error
+                    self.end()
+                    return
                 detector.broke(time.monotonic())
                 trouble = self._disconnected(trouble, error.reason, error.detail)
             except Exception as error:  # an answer that no check foresaw: without this thread nothing would be followed

@@ -39,11 +39,12 @@ class Artifacts:
         if blob is None:
             which = "any round" if number < 0 else f"round {number}"
             raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
-        if self._store.find_blob(blob.sha256) is None:
-            setting = "keep_models" if kind == "model" else "keep_models or keep_prototypes"
-            raise BlobNotFound(
-                f"the {kind} of round {number} of run {run_id} was collected: the aggregator keeps those of a run's first "
-                f"and last rounds, as many as its setting {setting} says, of its best one and of those of run.keep_every",
-                sha256=blob.sha256,
-            )
-        return blob, self._blobs.verified_path(blob.sha256)
+        with self._blobs.holds.reading(blob.sha256) as is_kept:  # else what is collected just now would be damage
+            if is_kept and self._store.find_blob(blob.sha256) is not None:
+                return blob, self._blobs.verified_path(blob.sha256)
+        setting = "keep_models" if kind == "model" else "keep_models or keep_prototypes"
+        raise BlobNotFound(
+            f"the {kind} of round {number} of run {run_id} was collected: the aggregator keeps those of a run's first "
+            f"and last rounds, as many as its setting {setting} says, of its best one and of those of run.keep_every",
+            sha256=blob.sha256,
+        )

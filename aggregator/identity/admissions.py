@@ -330,7 +330,7 @@ class Admissions:
             with self._store.transaction() as transaction:
                 self._save(transaction, certificate)
                 self._record(transaction, method, f"{role.value}:{name}")
-        self._tell_issued(certificate)
+            self._tell_issued(certificate)  # before a revocation tells of its end
         log.info("certificate_renewed", role=role.value, name=name, serial=certificate.serial)
         return self._admitted(identity, certificate)
 

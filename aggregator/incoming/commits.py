@@ -120,6 +120,8 @@ class Commits:
                         update = self._checked_or_damaged(run, number, update, session.client, arrived, writer)
                     except PayloadCorrupt:
                         park_if_damaged(self._ledger, run_id, self._blobs)
+                        run = self._ledger.get(run_id, of=client_id)  # it may have gone on, and its models with it
+                        round_parts.add_update(run, number, update, now=self._ledger.now())
                         raise
                 with self._ledger.write_trouble.writing("uploads"):
                     if writer is not None:

@@ -130,7 +130,7 @@ class Transfers:
                     if (token, sha256) in self._sent:
                         self._sent.discard((token, sha256))
                         self._blobs.doubt(sha256)
-                    return blob, kind, self._whole_path(session.task, sha256)
+                    return blob, kind, self._whole_path(session.task, blob)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
     @contextmanager
@@ -296,10 +296,10 @@ class Transfers:
             raise BlobNotFound(_COLLECTED, sha256=sha256)
         return self._blobs.stored_path(sha256)
 
-    def _whole_path(self, task: Task | None, sha256: str) -> Path:
+    def _whole_path(self, task: Task | None, blob: BlobRef) -> Path:
         try:
-            self._stored_path(sha256)
-            return self._blobs.verified_path(sha256)
+            with self.reading(blob):  # else what is collected just now would be taken for damage
+                return self._blobs.verified_path(blob.sha256)
         except PayloadCorrupt:
             if task is not None and task.run is not None:
                 park_if_damaged(self._ledger, task.run.run_id, self._blobs)

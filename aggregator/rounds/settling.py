@@ -86,7 +86,8 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
         quorum = around.quorum(run)
         if round_waits.is_evaluated(run, quorum, is_asked=around.evaluates):
             return around.commit(run)
-        return round_parts.close_updates(run, now=now, quorum=quorum)
+        asking = opening.asking_others(run, quorum=quorum, stream=around.stream)
+        return asking if asking is not run else round_parts.close_updates(run, now=now, quorum=quorum)
     if run_facts.may_open_another(run):
         planned = members.follow_plan(run, around.plan, has_roster=rule.clients is not None)
         if planned is not run:

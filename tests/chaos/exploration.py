@@ -39,8 +39,8 @@ from tests.support.records.builders import a_blob, a_run, an_evaluation, an_upda
 LONGEST_SETTLING = 20
 """Steps after which a run that settles by itself counts as one that never does."""
 PHASES = list(RoundPhase)
-OPERATOR = frozenset({"pause", "pause now", "resume", "release"})
-"""What people do to help; quarantining, stopping and extending is no help."""
+OPERATOR = frozenset({"pause", "pause now", "resume", "release", "owner approves"})
+"""What people do to help; quarantining, ending a part, stopping and extending is no help."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,8 @@ class Small:
     fails: bool = False
     may_quarantine: bool = True
     """Whether people also quarantine clients and release them: eight times the states where there are three."""
+    has_owners: bool = False
+    """Whether owners of sites also end their clients' parts, and approve again."""
 
 
 TWO, THREE = ("ann", "bob"), ("ann", "bob", "zoe")
@@ -86,6 +88,23 @@ FEDERATIONS = (
         quorum=Quorum(min_clients=1),
         has_deadline=True,
         fails=True,
+    ),
+    Small(
+        name="two clients, quorum of both, with owners",
+        clients=TWO,
+        num_rounds=1,
+        rule=Rule(clients=TWO),
+        quorum=Quorum(min_clients=2),
+        has_deadline=True,
+        has_owners=True,
+    ),
+    Small(
+        name="two clients with owners, each round asks one",
+        clients=TWO,
+        num_rounds=1,
+        rule=Rule(clients=TWO, cohort_size=1),
+        may_quarantine=False,
+        has_owners=True,
     ),
     Small(name="whoever comes, one at least", clients=TWO, num_rounds=1, rule=Rule(min_clients=1)),
     Small(name="two clients, two rounds", clients=TWO, num_rounds=2, rule=Rule(clients=TWO)),
@@ -125,7 +144,7 @@ FEDERATIONS = (
         may_quarantine=False,
     ),
 )
-SAMPLE = (FEDERATIONS[0], FEDERATIONS[2])
+SAMPLE = (FEDERATIONS[4], FEDERATIONS[2])
 """What is walked through in every test run."""
 TINY = Small(
     name="one client or fail",
@@ -287,6 +306,9 @@ class Explorer:
             if small.may_quarantine:
                 yield "quarantine", here, lambda run, client=client: members.quarantine(run, client, "spoils rounds")  # type: ignore[misc]
                 yield "release", here, lambda run, client=client: members.release(run, client)  # type: ignore[misc]
+            if small.has_owners and not run.status.is_final and run.status is not RunStatus.STOPPING:
+                yield "owner ends", here, lambda run, client=client: members.retire(run, client, by_owner=True)  # type: ignore[misc]
+                yield "owner approves", here, lambda run, client=client: members.come_back(run, client)  # type: ignore[misc]
         yield "killed", frozenset(), lambda run: run
         if is_looked_at(run, has_deadline=self._small.has_deadline):
             yield "look", here, lambda run: self._look(run, here, is_overdue=False, fails=small.fails)
@@ -372,7 +394,7 @@ class Explorer:
     def _look_for_traps(self) -> None:
         final = {key for key, world in self._worlds.items() if world.run.status.is_final}
         result = {key for key in final if self._worlds[key].run.status is not RunStatus.STOPPED}
-        hindrances = {"stop", "aggregation fails", "quarantine", "extend"}
+        hindrances = {"stop", "aggregation fails", "quarantine", "owner ends", "extend"}
         with_people = self._leading_to(result, lambda name: name not in hindrances)
         alone = self._leading_to(result, lambda name: name not in hindrances | OPERATOR)
         asking = self._leading_to(
@@ -465,7 +487,8 @@ def problems_of_state(run: Run, clients: Collection[str]) -> list[str]:
     check(not owing & set(run.quarantined), "it waits for a client in quarantine")
     if current.phase in (RoundPhase.INITIALISING, RoundPhase.COLLECTING):
         check(not current.evaluations, "a report came before the model")
-        check(not set(current.dropped) & set(current.updates), "a client that did its part counts as dropped")
+        done = {name for name in current.updates if not run_facts.is_out(current, name)}
+        check(not set(current.dropped) & done, "a client that did its part counts as dropped")
     else:
         check(bool(current.updates), "a round without an update goes on")
     if current.phase is RoundPhase.COMMITTED:
@@ -494,14 +517,16 @@ def problems_of_step(before: Run, after: Run, name: str, quorum: Quorum) -> list
     if was is not None and now is not None:
         if was.phase is RoundPhase.COMMITTED and now.number == was.number and now != was:
             problems.append("a committed round changes")
-        if now.number == was.number and now.phase is not RoundPhase.INITIALISING and now.cohort != was.cohort:
+        left = [name for name in now.cohort if not run_facts.is_out(now, name)]
+        has_changed = now.number == was.number and now.phase is not RoundPhase.INITIALISING and now.cohort != was.cohort
+        if has_changed and not (set(was.cohort) < set(now.cohort) and len(left) <= (quorum.min_clients or 1)):
             problems.append("the cohort of an open round changes")
     elif now is None and was is not None:
         problems.append("the round is gone")
     if run_facts.last_committed(before) == run_facts.last_committed(after) and after.model != before.model:
         problems.append("the model changes although no round has committed")
     if was is not None and now is not None and now.number and was.phase is not now.phase is RoundPhase.AGGREGATING:
-        counted = [client for client in now.cohort if client not in after.quarantined]
+        counted = [name for name in now.cohort if name not in after.quarantined and not run_facts.is_out(now, name)]
         if quorum.lack(counted, now.updates):
             problems.append("it aggregates without a quorum")
     kept = _kept(was)
@@ -537,8 +562,8 @@ def _run_key(run: Run) -> Any:
         done = (tuple(sorted(current.updates)), tuple(sorted(current.evaluations)))
         dropped = tuple((name, why.reason.value) for name, why in sorted(current.dropped.items()))
         fields = (current.number, current.phase, current.cohort, done, dropped)
-    quarantined = tuple(sorted(run.quarantined))
-    return (run.status, run.total_rounds, run.roster, run.is_pause_requested, quarantined, _kind_of(run.reason), fields)
+    out = tuple(sorted(run.quarantined)), tuple(name for name in run.roster if run_facts.is_retired(run, name))
+    return (run.status, run.total_rounds, run.roster, run.is_pause_requested, out, _kind_of(run.reason), fields)
 
 
 def _kind_of(reason: Reason | None) -> str:

@@ -20,7 +20,7 @@ NEVER_TAKEN = {(RunStatus.PENDING, RunEvent.FAIL)} | {
 
 @pytest.mark.parametrize(
     "small",
-    [pytest.param(small, marks=() if "quorum" in small.name else pytest.mark.full) for small in SAMPLE],
+    [pytest.param(small, marks=pytest.mark.full if small.has_owners else ()) for small in SAMPLE],
     ids=lambda small: small.name,
 )
 def test_every_state_of_a_small_federation_is_possible_and_leads_on(

@@ -467,8 +467,9 @@ def test_the_newest_committed_update_of_a_client_is_found_across_runs(store: Sto
 
 
 def test_the_newest_release_of_a_client_is_found_whatever_it_committed_afterwards(store: Store) -> None:
-    noisy = '{"privacy":{"claim":"site","clip":0.1}}'
-    plain = add_run(store, a_run(run_id="plain", config_json='{"privacy":{"claim":"none","clip":null,"noise":null}}'))
+    without = '"privacy":{"claim":"none","clip":null}'
+    noisy = f'{{"model":{{"options":{{{without}}}}},"privacy":{{"claim":"site","clip":0.1}}}}'
+    plain = add_run(store, a_run(run_id="plain", config_json=f'{{"model":{{"privacy":{{"clip":1}}}},{without}}}'))
     first, second = (add_run(store, a_run(run_id=name, config_json=noisy)) for name in ("first", "second"))
     for run, number in ((plain, 1), (first, 0)):
         with store.transaction() as transaction:

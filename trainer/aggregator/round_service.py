@@ -12,7 +12,13 @@ import grpc
 
 from fedplcc.shared.convert.clients import heartbeat_to_proto
 from fedplcc.shared.convert.membership import client_to_join, membership_from_proto
-from fedplcc.shared.errors import AggregatorUnavailable, FedplccError, Unavailable
+from fedplcc.shared.errors import (
+    AggregatorUnavailable,
+    FailedPrecondition,
+    FedplccError,
+    MalformedRequest,
+    Unavailable,
+)
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from fedplcc.shared.identity.audit_chain import AuditHead
 from fedplcc.shared.types import Client, CommittedRelease, Heartbeat, Membership
@@ -212,7 +218,11 @@ class RoundServiceCalls:
     def _explained(self) -> Iterator[None]:
         try:
             with translated(self.address):
-                yield
+                try:
+                    yield
+                except MalformedRequest as error:  # an answer, of an aggregator of another version perhaps: it may pass
+                    why = f"the aggregator at {self.address} says what this version does not understand: {error.detail}"
+                    raise FailedPrecondition(why) from error
         except grpc.FutureCancelledError as error:
             if self.is_closed:
                 raise Cancelled from error

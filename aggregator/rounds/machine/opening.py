@@ -7,7 +7,7 @@ from dataclasses import replace
 from fedplcc.aggregator.rounds.machine.absences import without_quorum
 from fedplcc.aggregator.rounds.machine.members import require_open
 from fedplcc.aggregator.rounds.machine.round_parts import close_updates, round_in
-from fedplcc.aggregator.rounds.machine.run_facts import has_open_round, trainers
+from fedplcc.aggregator.rounds.machine.run_facts import has_open_round, is_out, trainers, waits_for_quorum
 from fedplcc.aggregator.rounds.machine.run_moves import RunEvent, move
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.aggregator.rounds.selection import select_cohort
@@ -84,6 +84,26 @@ def cohort_of(run: Run, number: int, *, cohort_size: int | None, stream: StreamS
         return select_cohort(having, seed=run.seed, round_number=number, cohort_size=cohort_size)
     of_pass = select_cohort(clients, seed=run.seed, round_number=stream.first_of_pass(place), cohort_size=cohort_size)
     return tuple(name for name in of_pass if name in having)
+
+
+def asking_others(run: Run, *, quorum: Quorum, stream: StreamSection) -> Run:
+    """Return the run whose round asks others too, as many as what is left of its cohort is too few for the quorum.
+
+    They came, were released or came back since it opened, or were not drawn. Without them nothing that anybody does would
+    end the wait. A quarantined client of the cohort is left: its release ends it.
+    """
+    current = run.current_round
+    if current is None or not (current.dropped or waits_for_quorum(run)):
+        return run
+    needed = {RoundPhase.INITIALISING: 1, RoundPhase.COLLECTING: quorum.min_clients or 1}.get(current.phase, 0)
+    left = {name for name in current.cohort if not is_out(current, name)} | current.updates.keys()
+    may = cohort_of(run, current.number, cohort_size=None, stream=stream) if current.number else trainers(run)
+    asked = [name for name in may if name not in left][: max(0, needed - len(left))]
+    if not asked:
+        return run
+    dropped = {name: why for name, why in current.dropped.items() if name not in asked}
+    cohort = tuple(sorted({*current.cohort, *asked}))
+    return replace(run, current_round=replace(current, cohort=cohort, dropped=dropped))
 
 
 def leave_stage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,11 +25,13 @@ _IS_KEPT = schema.runs.c.run_id.not_in(
     select(schema.run_labels.c.run_id).where(schema.run_labels.c.deleted_at.is_not(None))
 )
 """Whether a run was not deleted."""
-_WITH_NOISE = select(schema.runs.c.run_id).where(
-    schema.runs.c.config_json.contains('"privacy":{"c'),
-    ~schema.runs.c.config_json.contains('"privacy":{"claim":"none","clip":null'),
+_PRIVACY, _PLAIN = '"privacy":{"c', '"privacy":{"claim":"none","clip":null'
+_MAY_HAVE_NOISE = select(schema.runs.c.run_id).where(
+    schema.runs.c.config_json.contains(_PRIVACY),
+    ~schema.runs.c.config_json.contains(_PLAIN) | schema.runs.c.config_json.like(f"%{_PRIVACY}%{_PRIVACY}%"),
 )
-"""Runs whose releases have noise: canonical JSON has their section, all of which needs `clip`."""
+"""Runs whose releases may have noise, by the text of their canonical JSON: those that have it, and some whose
+`model.options`, which may be any JSON, have the same words. `_has_noise` tells them apart."""
 
 
 class RunReads:
@@ -107,14 +110,16 @@ class RunReads:
         query = (
             select(runs.c.run_id, runs.c.config_json, runs.c.config_hash, updates.c.round)
             .join(updates, updates.c.run_id == runs.c.run_id)
-            .where(updates.c.client_id == client_id, updates.c.round > 0, updates.c.run_id.in_(_WITH_NOISE))
+            .where(updates.c.client_id == client_id, updates.c.round > 0, updates.c.run_id.in_(_MAY_HAVE_NOISE))
             .order_by(updates.c.commit_order.desc())
-            .limit(1)
         )
-        row = self._first(query)
-        if row is None:
-            return None
-        return RunSpec(run_id=row.run_id, config_json=row.config_json, config_hash=row.config_hash), row.round
+        with self._reading() as connection, connection.execute(query, execution_options={"yield_per": 10}) as found:
+            for row in found:
+                if _has_noise(row.config_json):
+                    return RunSpec(
+                        run_id=row.run_id, config_json=row.config_json, config_hash=row.config_hash
+                    ), row.round
+        return None
 
     def runs_of_model(self: Reader, sha256: str) -> list[str]:
         """See `Store.runs_of_model`."""
@@ -149,6 +154,14 @@ class RunReads:
             except rows.UNREADABLE as error:
                 raise rows.corrupt(schema.evaluations, {**values, "round": "*"}) from error
         return rows.evaluation_of(row) if row is not None and row.round < before else None
+
+
+def _has_noise(config_json: str) -> bool:
+    """Whether a run's releases have noise: all of that section needs `clip`."""
+    try:
+        return json.loads(config_json)["privacy"]["clip"] is not None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False  # damaged
 
 
 def _with_states(roster: Sequence[str], retired: Mapping[str, Retired]) -> tuple[str, ...]:

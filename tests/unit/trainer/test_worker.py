@@ -21,6 +21,7 @@ from fedplcc.shared.errors import (
     CertificateRevoked,
     FedplccError,
     IdentityMismatch,
+    InvalidArgument,
     InvalidData,
     NotAMember,
     RoundClosed,
@@ -338,6 +339,7 @@ def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:
         CertificateExpired("it ended"),
         IdentityMismatch("of another"),
         Unauthenticated("no client id"),
+        InvalidArgument("an aggregator that was upgraded by mistake"),
         RuntimeError("an answer that no check foresaw"),
     ],
 )

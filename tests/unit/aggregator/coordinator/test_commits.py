@@ -26,6 +26,7 @@ from fedplcc.shared.errors import (
     FedplccError,
     MalformedUpdate,
     NotInCohort,
+    PayloadCorrupt,
     RoundClosed,
     RunEnded,
     RunNotFound,
@@ -34,6 +35,7 @@ from fedplcc.shared.errors import (
     UpdateConflict,
     UploadSuperseded,
 )
+from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import (
     BlobRef,
     CommittedUpdate,
@@ -85,6 +87,23 @@ def refused(federation: LocalFederation, run: Run) -> list[tuple[int, str, str]]
 
 
 # Once and again
+
+
+def test_an_update_whose_run_ends_while_it_is_checked_is_late_and_not_damaged(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The models of the run may be collected meanwhile."""
+    run, ann = federation.create(), federation.clients["ann"]
+    task, update, blobs = federation.work(ann)
+    commits = federation.coordinator._commits
+
+    def checked(*_facts: object) -> None:
+        federation.coordinator.steer(run.run_id, StopRun())
+        raise PayloadCorrupt("it is gone")
+
+    monkeypatch.setattr(commits, "_checked", checked)
+    with pytest.raises(RunEnded):
+        federation.submit(ann, task, update, blobs)
 
 
 def test_a_duplicate_is_answered_as_the_first_time_and_changes_nothing(

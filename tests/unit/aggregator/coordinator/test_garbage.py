@@ -282,6 +282,21 @@ def test_a_reader_keeps_its_blob_and_one_that_comes_too_late_is_told(folder: Pat
             pass
 
 
+def test_what_is_collected_while_it_is_asked_for_is_no_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its bytes are sent a blob is looked up and hashed, and a run's end or deletion may free it just then."""
+    with LocalFederation.small(folder) as federation:
+        run, verified = federation.whole_run(rounds=8), BlobStore.verified_path
+
+        def after_collection(blobs: BlobStore, sha256: str) -> Path:
+            federation.coordinator.garbage_collection.collect()
+            return verified(blobs, sha256)
+
+        monkeypatch.setattr(BlobStore, "verified_path", after_collection)
+        blob, path = federation.coordinator.artifact(run.run_id, 1, "model")
+        assert path.is_file()
+        assert federation.coordinator.transfers._whole_path(None, blob) == path
+
+
 def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder: Path) -> None:
     with LocalFederation.small(folder) as federation:
         federation.keep = Keep(models=1, prototypes=0, updates=0)

@@ -323,6 +323,15 @@ def test_a_revoked_holder_neither_renews_nor_recovers_nor_gets_its_certificate_a
             asked.enrol(invitation.invitation_id, secret, request_for(KEY))
 
 
+def test_a_revocation_is_told_after_the_renewal_that_it_ends(admissions: Admissions) -> None:
+    invitation, secret = admissions.invite(Role.CLIENT, "north")
+    old = admissions.enrol(invitation.invitation_id, secret, request_for(KEY))
+    is_waiting = list[bool]()
+    admissions.on_issued(lambda _certificate: is_waiting.append(admissions._lock.locked()))
+    admissions.renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY))
+    assert is_waiting == [True], "a revocation between would be undone: a certificate that has no end"
+
+
 def test_revoking_again_changes_and_tells_nothing(admissions: Admissions) -> None:
     join(admissions)
     admissions.revoke(Role.CLIENT, "north")

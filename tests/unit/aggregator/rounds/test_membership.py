@@ -8,8 +8,9 @@ import pytest
 
 from fedplcc.aggregator.rounds import tasks
 from fedplcc.aggregator.rounds.events import events_between
-from fedplcc.aggregator.rounds.machine import absences, members, round_parts, round_waits, run_facts
+from fedplcc.aggregator.rounds.machine import absences, members, opening, round_parts, round_waits, run_facts
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from fedplcc.shared.config.tables.stream import NO_STREAM
 from fedplcc.shared.errors import InvalidTransition, NotInCohort
 from fedplcc.shared.reasons import DropReason
 from fedplcc.shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
@@ -46,6 +47,23 @@ def test_a_client_that_was_admitted_again_does_not_return_to_the_open_round() ->
     assert round_waits.waited_for(members.release(members.quarantine(run, "bob", "x"), "bob")) == ("ann",)
     with pytest.raises(NotInCohort):
         round_parts.add_update(run, 1, an_update("bob"), now=1.0)
+
+
+@pytest.mark.parametrize("comes", ["released", "approved again", "undrawn"])
+def test_a_round_that_is_left_with_too_few_asks_who_comes_and_no_other(comes: str) -> None:
+    """Nothing else would end its wait: neither a release nor an owner's new yes brings anybody into an open round."""
+    quorum, run = Quorum(min_clients=2), collecting("ann", "bob")
+    if comes == "released":
+        run = members.quarantine(members.quarantine(collecting("ann"), "bob", "x"), "eve", "x")
+        run = members.release(absences.drop_absent(run, absent={}, quorum=quorum, now=1.0), "bob")
+    else:
+        run = members.retire(run, "bob", by_owner=True)
+    if comes == "approved again":
+        run = members.come_back(members.quarantine(run, "eve", "x"), "bob")
+    asking = opening.asking_others(run, quorum=quorum, stream=NO_STREAM)
+    assert round_waits.waited_for(asking) == ("ann", "eve" if comes == "undrawn" else "bob")
+    assert opening.asking_others(asking, quorum=quorum, stream=NO_STREAM) is asking
+    assert opening.asking_others(run, quorum=Quorum(min_clients=1), stream=NO_STREAM) is run
 
 
 def test_what_a_retired_client_has_committed_stays_and_nobody_waits_for_its_report() -> None:

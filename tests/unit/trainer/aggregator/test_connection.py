@@ -495,10 +495,13 @@ def test_an_aggregator_of_an_earlier_version_answers_a_poll_with_a_stream(
     assert list(polling.follow()) == [TASK, other, StreamEnd.SHUTTING_DOWN]
 
 
-def test_a_stream_of_a_later_version_is_refused_by_name(server: Server, client: AggregatorConnection) -> None:
-    server.steps = [pb.SyncRoundResponse()]
-    with pytest.raises(errors.MalformedRequest, match="does not know"):
-        list(client.follow())
+def test_answers_of_a_later_version_are_refused_by_name_and_not_for_good(
+    server: Server, client: AggregatorConnection
+) -> None:
+    server.steps, server.max_inline_bytes = [pb.SyncRoundResponse()], -1
+    for asking in (lambda: list(client.follow()), lambda: client.join(Client(client_id="ann", domain="d"))):
+        with pytest.raises(errors.FailedPrecondition, match="this version does not understand: "):
+            asking()
 
 
 def test_chunks_are_no_larger_than_the_aggregator_takes(client: AggregatorConnection) -> None:
