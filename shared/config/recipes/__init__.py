@@ -59,7 +59,7 @@ RECIPES = {
             "The same features, and a classifier that any method trains in forty rounds. "
             f"Each client's host keeps that net, once: {KEEP_WEIGHTS}",
             None,
-            of_others={"balance": 0.5},  # methods with prototypes have it (docs/methods.md)
+            of_others={"balance": 0.03},  # methods with prototypes have it (docs/methods.md)
         ),
     )
 }

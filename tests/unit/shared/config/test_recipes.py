@@ -54,7 +54,7 @@ def test_another_method_has_its_own_settings_and_what_else_it_needs(method: str)
     assert steps["model"] == recipe(PHOTOS if method == "classsums" else PHOTOS_BY_STEPS)["model"]
     if method not in ("fedplcc", "classsums"):
         assert small["method"] == {"global_average": "ema"}
-        assert steps["method"] == ({"balance": 0.5} if record.has_prototypes else {})
+        assert steps["method"] == ({"balance": 0.03} if record.has_prototypes else {})
 
 
 @pytest.mark.parametrize(
