@@ -202,7 +202,7 @@ def test_photographs_get_their_recipe_and_who_lacks_its_weights_the_command(
     assert configuration(tmp_path / "run.toml")["model"] == recipe("photos")["model"]
     assert called("config", "init", "heads.toml", *data, "--method", "fedplcc")[0] == 0
     found = configuration(tmp_path / "heads.toml")
-    assert (found["run"]["rounds"], found["method"], found["training"]["train"]) == (40, {"balance": 0.5}, "head")
+    assert (found["run"]["rounds"], found["method"], found["training"]["train"]) == (40, {"balance": 0.03}, "head")
     for name, client in (("classes.toml", "north"), ("away.toml", "elsewhere")):  # data may be on another machine
         words = (name, "--clients", client, "--data", "folder:{client}", "--classes", "healthy,ill")
         _, _, said = called("config", "init", *words)
