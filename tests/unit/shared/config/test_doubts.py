@@ -13,19 +13,15 @@ from fedplcc.shared.config.run import parse_federation
 MINE = {"run": {"clients": ["a", "b"]}, "data": {"classes": ["x", "y"]}}
 
 
-def of_recipes(document: dict[str, Any]) -> list[str]:
-    return [each for each in doubts_about(parse_federation(document).config) if "recipe" in each]
-
-
 @pytest.mark.parametrize(("name", "method"), [(PHOTOS, "fedavg"), (PHOTOS_BY_STEPS, "classsums")])
 def test_a_method_with_rounds_and_head_for_another_one_is_said(name: str, method: str) -> None:
     document = with_recipe(MINE, name)
     assert doubts_about(parse_federation(document).config) == []
     run = {**document["run"], "method": method}
     changed = {**document, "run": run, "method": {}}
-    (said,) = of_recipes(changed)
+    (said,) = doubts_about(parse_federation(changed).config)
     assert f"{method} has the rounds and the head of the recipe {name}" in said
-    assert of_recipes({**changed, "run": {**run, "rounds": 20}}) == []
+    assert doubts_about(parse_federation({**changed, "run": {**run, "rounds": 20}}).config) == []
 
 
 @pytest.mark.parametrize(
