@@ -22,6 +22,7 @@ from fedplcc.runs.artifacts import RELIABILITY
 from fedplcc.runs.atomic_file import atomic_file, write_text
 from fedplcc.runs.reliability import reliability_diagram
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
+from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.config.settings import weights_folder
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.scoring.class_scores import ClassScores, class_scores
@@ -42,6 +43,7 @@ from fedplcc.terminal.numbers import percent
 from fedplcc.trainer.data import Split, load_split
 from fedplcc.trainer.data.images.store import IMAGES, ImageStore
 from fedplcc.trainer.data.reading import Reader
+from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import predicted_classes
 
@@ -65,6 +67,7 @@ class ModelEvaluation:
             were not finite, is in no column.
         histograms: Numbers of images by their probabilities; None of more than 64 classes, and where some have none.
         unreadable: Images that could not be read and count nowhere.
+        window: What data.window = "auto" is of this data set; None where the run has another, or the pictures need none.
     """
 
     title: str
@@ -76,6 +79,7 @@ class ModelEvaluation:
     confusion_MM: IntArray
     histograms: ScoreHistograms | None
     unreadable: tuple[str, ...]
+    window: tuple[float, float] | None = None
 
     @property
     def num_examples(self) -> int:
@@ -138,6 +142,9 @@ class ModelEvaluation:
         """Lines of text: the accuracy, and each class with its commonest mistake."""
         part = {"all": "images", "test": "test images", "train": "training images"}[self.split]
         yield f"{self.title}: {self.num_examples} {part} of {self.data}"
+        if self.window is not None:
+            low, high = self.window
+            yield f'data.window = "auto" is {low:g} to {high:g} here, and may have been another where the model was trained'
         scores = self.scores
         counts = self.confusion_MM.diagonal().tolist(), self.total_M.tolist()
         yield (
@@ -216,7 +223,13 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         confusion_MM=np.bincount(cells_N, minlength=num_classes**2).reshape(num_classes, num_classes),
         histograms=histograms,
         unreadable=unreadable,
+        window=_auto_window(data, contract),
     )
+
+
+def _auto_window(data: str, contract: DataSection) -> tuple[float, float] | None:
+    found = open_source(data, contract.test_every).test.auto if contract.window == "auto" else None
+    return None if found is None else found()
 
 
 def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:

@@ -9,11 +9,10 @@ from typing import TypeVar
 from fedplcc.runs.configuration import local_clients
 from fedplcc.shared.config.run import DataSection, FederationFile, RunConfig
 from fedplcc.shared.config.tables.model import ModelSection
-from fedplcc.shared.config.toml_text import toml_value
 from fedplcc.shared.errors import FedplccError, InvalidData, WeightsMissing
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY, check_classes
 from fedplcc.trainer.data.source import idle_keys
-from fedplcc.trainer.data.specs import open_source
+from fedplcc.trainer.data.specs import open_source, opened_once
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.weights.packages import PACKAGES
 
@@ -100,20 +99,21 @@ def idle_settings(federations: Iterable[FederationFile]) -> list[str]:
     said, look = dict[str, None](), cache(_idle_keys)
     for federation in federations:
         data, clients = federation.config.data, federation.clients.values()
-        if not clients or (data.test_every, data.validation_every, data.window) == (DEFAULT_TEST_EVERY, None, None):
+        per_class = {client.validation_per_class for client in clients}
+        if (data.test_every, data.validation_every, data.window, per_class) == (DEFAULT_TEST_EVERY, None, None, {None}):
             continue
         try:
-            found = [look(client.data, data) for client in clients]
+            with opened_once():
+                found = [look(client.data, data, client.validation_per_class) for client in clients]
         except InvalidData:
             continue  # said where the data are read
-        for key in found[0]:
-            if all(key in each for each in found):
-                said[f"{found[0][key]}: data.{key} = {toml_value(getattr(data, key))} does nothing"] = None
-    return [*said]
+        for key in set.intersection(*map(set, found)) if found else ():
+            said[f"{found[0][key]}: {key} does nothing"] = None
+    return sorted(said)
 
 
-def _idle_keys(spec: str, data: DataSection) -> dict[str, str]:
-    return idle_keys(open_source(spec, data.test_every), data)
+def _idle_keys(spec: str, data: DataSection, validation_per_class: int | None) -> dict[str, str]:
+    return idle_keys(open_source(spec, data.test_every), data, validation_per_class)
 
 
 def check_device(name: str) -> None:

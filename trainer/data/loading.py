@@ -153,7 +153,7 @@ def load_dataset(
         DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
     """
     whole = open_source(spec, contract.test_every)
-    source = _seen(whole, contract)
+    source = whole.seen_through(contract.window)
     class_ids = _class_ids(source, contract, spec)
     size = contract.image_size
     never_trained = evaluate_only or (began is not None and not began.sides.get(TRAIN))
@@ -186,7 +186,7 @@ def load_dataset(
         lost={side: _lost(*sides[i], read[i], class_ids) for side, i in ((TRAIN, 0), (TEST, 2))},
         note=source.note,
         arrived=_arrived(source, began) if began is not None and samples_per_class is None and fraction is None else (),
-        idle=idle_keys(whole, contract),
+        idle=idle_keys(whole, contract, validation_per_class),
     )
 
 
@@ -342,12 +342,7 @@ def remarks(spec: str) -> tuple[str, ...]:
 
 
 def _opened(spec: str, contract: DataSection) -> Source:
-    return _seen(open_source(spec, contract.test_every), contract)
-
-
-def _seen(source: Source, contract: DataSection) -> Source:
-    window = contract.window
-    return replace(source, train=source.train.seen_through(window), test=source.test.seen_through(window))
+    return open_source(spec, contract.test_every).seen_through(contract.window)
 
 
 def check_classes(source: Source, contract: DataSection, spec: str) -> None:

@@ -114,6 +114,10 @@ class Source:
     is_dealt: bool = False
     is_divided: bool = False
 
+    def seen_through(self, window: Window) -> Source:
+        """Return the data set with this window; see `Samples.seen_through`."""
+        return replace(self, train=self.train.seen_through(window), test=self.test.seen_through(window))
+
 
 def union(sources: Sequence[Source]) -> Source:
     """Return several data sets as one, the images of each after those of the one before; classes are joined by name."""
@@ -135,17 +139,21 @@ GIVEN = "the data name their own {} images"
 """Why a rule that divides images does nothing."""
 
 
-def idle_keys(source: Source, contract: DataSection) -> dict[str, str]:
-    """Return the keys of a run's [data] that are set and do nothing with a data set, and why; some images try the window."""
+def idle_keys(source: Source, contract: DataSection, validation_per_class: int | None = None) -> dict[str, str]:
+    """Return the settings that do nothing with a data set, and why; some images try the window."""
     found = dict[str, str]()
     if contract.test_every != DataSection.model_fields["test_every"].default and not source.is_divided:
-        found["test_every"] = GIVEN.format("test")
-    if contract.validation_every is not None and source.train.aside is not None:
-        found["validation_every"] = GIVEN.format("validation")
+        found["data.test_every"] = GIVEN.format("test")
+    rules = {"data.validation_every": contract.validation_every, "validation_per_class": validation_per_class}
+    in_vain = [key for key, value in rules.items() if value is not None]
+    if source.train.aside is not None:
+        found |= dict.fromkeys(in_vain, GIVEN.format("validation"))
+    elif len(in_vain) == len(rules):
+        found[in_vain[0]] = f"{in_vain[1]} goes before it"
     if contract.window is not None and not any(
         _is_seen_through(side, contract.window) for side in (source.train, source.test)
     ):
-        found["window"] = "the pictures that were looked at state their range"
+        found["data.window"] = "the pictures that were looked at state their range"
     return found
 
 

@@ -20,7 +20,7 @@ from fedplcc.trainer.data.record import digest_of
 from fedplcc.trainer.data.sets.doubts import DIM, brightest, dark
 from fedplcc.trainer.data.source import GIVEN, Samples
 from fedplcc.trainer.data.specs import open_source
-from fedplcc.trainer.data.subset import spread
+from fedplcc.trainer.data.subset import NUM_LOOKED_AT, spread
 
 DARK = 8.0
 """Mean brightness below which an image is nearly black."""
@@ -171,11 +171,10 @@ def survey(
     with remarks_on_pictures() as said:
         seen = _look(sides, wanted, on_read)
     copies = _copies(sides, seen.looks)
-    lost = lost_classes(source, "train")
+    looked = {"train": len(sides[0]), "test": len(sides[1])} if read_all else {"train": NUM_LOOKED_AT}
+    lost = [said for side, most in looked.items() for said in lost_classes(source, side, most)]
     if test_every != DEFAULT_TEST_EVERY and not source.is_divided:
         lost.append(f"{GIVEN.format('test')}: test_every = {test_every} does nothing")
-    if read_all:
-        lost += [said for each in ("train", "test") for said in lost_classes(source, each, max(map(len, sides)))]
     ordered = sorted(seen.sizes, key=lambda size: (min(size), size[0] * size[1], size))
     train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
     return Survey(

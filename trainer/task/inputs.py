@@ -169,7 +169,7 @@ class TaskInputs:
         )
         self._report_unreadable(data, config.data.classes, on_problem)
         for key, why in data.idle.items():
-            log.warning("data_remark", client_id=self._site.client_id, remark=f"{why}: data.{key} does nothing here")
+            log.warning("data_remark", client_id=self._site.client_id, remark=f"{why}: {key} does nothing here")
         if isinstance(data, ClientData) and data.arrived:
             self._report_arrived(data.arrived, on_problem)
         self._loaded = loaded

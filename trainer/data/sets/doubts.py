@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedplcc.shared.scoring.scores import FEW_IMAGES
 from fedplcc.trainer.data.names import alike, listed, printable
 from fedplcc.trainer.data.sets.layout import side_of
 
@@ -54,9 +55,13 @@ def companions(paths: Sequence[str]) -> list[str]:
 
 
 def groups_alike(groups: Iterable[str]) -> list[str]:
-    """Return a sentence on groups that differ in writing alone, of which each may have its own role."""
-    kinds = alike(sorted(set(groups)))
-    return [f"groups whose names look like one name: {listed(kinds)}; write each in one way"] if kinds else []
+    """Return a sentence on groups that differ in writing alone, and on those that keep no two images together."""
+    named = list(groups)
+    kinds = alike(sorted(set(named)))
+    said = [f"groups whose names look like one name: {listed(kinds)}; write each in one way"] if kinds else []
+    if len(named) > FEW_IMAGES and len(set(named)) == len(named):
+        said.append(f"each image has a group of its own, like {printable(named[0])!r}: groups keep nothing together")
+    return said
 
 
 def brightest(image: npt.NDArray[np.uint8]) -> int:

@@ -304,6 +304,18 @@ def test_a_folder_without_a_training_part_is_evaluated_and_bad_files_are_counted
     assert "files that could not be read are left out: 1, the first is wide/broken.png" in error
 
 
+def test_a_window_that_is_of_the_images_at_hand_is_said(ended_run: Path, tmp_path: Path) -> None:
+    manifest = json.loads((ended_run / "run.json").read_bytes())
+    manifest["config"]["data"]["window"] = "auto"
+    (ended_run / "run.json").write_text(json.dumps(manifest))
+    picture = tmp_path / "data" / "thin" / "1.tif"
+    picture.parent.mkdir(parents=True)
+    Image.fromarray(np.arange(-200, 200, dtype=np.int32).reshape(20, 20)).save(picture)
+    out = called("evaluate", ended_run, "--data", f"folder:{tmp_path / 'data'}", "--split", "all")[1]
+    assert 'data.window = "auto" is -200 to 199 here, and may have been another where the model was trained' in out
+    assert 'data.window = "auto" is that of a whole data set' in refused("predict", ended_run, picture)[1]
+
+
 def test_without_matplotlib_there_is_no_picture_and_that_is_said(
     run: Path, ended_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

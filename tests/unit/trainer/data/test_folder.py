@@ -57,11 +57,13 @@ def test_settings_that_do_nothing_with_these_files_are_named(tmp_path: Path) -> 
         for place in ("given/train", "given/test", "given/val", "divided"):
             put(tmp_path / place / "cat" / f"{number}.png", number)
     given, divided = (load_dataset(f"folder:{tmp_path / name}", contract=contract) for name in ("given", "divided"))
-    assert sorted(given.idle) == ["test_every", "validation_every", "window"]
-    assert [*divided.idle] == ["window"]
+    assert sorted(given.idle) == ["data.test_every", "data.validation_every", "data.window"]
+    assert [*divided.idle] == ["data.window"]
     assert load_dataset(f"folder:{tmp_path / 'given'}", contract=CONTRACT).idle == {}
     put(tmp_path / "divided" / "cat" / "20.png", 7, mode="I;16")
     assert load_dataset(f"folder:{tmp_path / 'divided'}", contract=contract).idle == {}
+    both = load_dataset(f"folder:{tmp_path / 'divided'}", contract=contract, validation_per_class=2)
+    assert both.idle == {"data.validation_every": "validation_per_class goes before it"}
 
 
 def test_describing_counts_files_without_opening_them(tmp_path: Path) -> None:

@@ -412,6 +412,11 @@ def test_labels_of_parquet_are_single_names(labels: list[Any], sentence: str, tm
             "path,label,group\na/1.png,x,P1\na/2.png,x,p1\n",
             "groups whose names look like one name: 'P1' and 'p1'",
         ),
+        (
+            [f"a/{i}.png" for i in range(12)],
+            "\n".join(["path,label,group", *(f"a/{i}.png,x,scan{i}" for i in range(12)), ""]),
+            "each image has a group of its own, like 'scan0': groups keep nothing together",
+        ),
     ],
 )
 def test_what_may_not_be_meant_is_said(places: list[str], labels: str, remark: str, tmp_path: Path) -> None:
