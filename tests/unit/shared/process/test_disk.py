@@ -32,6 +32,7 @@ GUARDED = {
     "fedplcc/runs/run_folder.py": "folders",
     "fedplcc/state/audit.py": "a file that the owner names, as /dev/stdin perhaps",
     "fedplcc/state/backup.py": "its own new folder",
+    "shared/config/initial_model.py": "it asks is_file first",
     "shared/wire/enrolling/joining.py": "an invitation's file, which the owner may give as /dev/stdin",
 }
 """Files of these in which something else keeps a pipe from being waited for."""
