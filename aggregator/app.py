@@ -429,7 +429,8 @@ def _locked(folder: Path) -> IO[str]:
     """Lock the state directory for this process while the returned file is open."""
     try:
         disk.make_state_folder(folder, "state")
-        file = (folder / "lock").open("a")
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
+        file = os.fdopen(descriptor, "a")
     except OSError as error:
         raise StoreUnavailable(why_unusable(folder, error)) from error
     try:

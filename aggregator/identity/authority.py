@@ -331,7 +331,7 @@ def _to_texts(signer: _Signer) -> dict[str, str]:
 
 
 def _read(file: Path) -> tuple[str, tuple[_Signer, ...], _Signer]:
-    with file.open("rb") as opened:
+    with disk.open_regular(file) as opened:
         others = stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & 0o077
         data = opened.read(MAX_BYTES + 1)
     if others:

@@ -10,7 +10,7 @@ from fedplcc.aggregator.rounds.far_updates import FarUpdate, newly_far
 from fedplcc.aggregator.rounds.machine.run_facts import evaluators, is_parked, is_retired, waits_for_quorum
 from fedplcc.aggregator.rounds.results import intervals_beside, score_intervals
 from fedplcc.shared.reasons import Parked, WaitsForApproval, sentence_of
-from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
+from fedplcc.shared.types import MODEL, Event, Round, RoundPhase, Run, RunStatus
 
 STATUS_EVENTS = {
     RunStatus.RUNNING: "run_started",
@@ -124,6 +124,7 @@ def _round_events(before: Round | None, after: Round | None, happened: Any, run:
             client_id=each.client_id,
             update_norm=each.norm,
             median_norm=each.median,
+            **({} if each.of == MODEL else {"of": each.of}),
         )
     known = before.asked_again if before else {}
     damaged = {name: asked for name, asked in sorted(after.asked_again.items()) if known.get(name) != asked}

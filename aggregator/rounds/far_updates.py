@@ -14,11 +14,13 @@ from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.types import MODEL, Event, Round, RoundPhase, Run
 
-PROTOTYPES = "prototypes"
+PROTOTYPES, LOSSES = "prototypes", "losses"
 UPDATE_FAR = "update_far"
 """Event of such an update: once for a member and round."""
 FAR = 10.0
 """Times the median norm of a round beyond which an update is named."""
+FAR_LOSS = 1000.0
+"""The same of losses, which a hard domain may have many times those of others."""
 MAX_NAMED = 16
 """Most updates of a round that are named, the furthest."""
 MAX_SHOWN = 10
@@ -34,7 +36,7 @@ class FarUpdate:
     norm: float
     median: float
     of: str = MODEL
-    """Its part that is far: the model from the round's global model, a prototype or a group of arrays from 0."""
+    """Its part that is far: the model from the round's global model, a prototype, a group of arrays or its losses from 0."""
 
     @property
     def sentence(self) -> str:
@@ -105,7 +107,14 @@ def newly_far(before: Run, after: Run) -> list[FarUpdate]:
         return []
     if (was.phase, now.phase) != (RoundPhase.COLLECTING, RoundPhase.AGGREGATING):
         return []
-    return far_updates(now, counts_passes=document_of(after).get("training", {}).get("local_epochs") is not None)
+    counts_passes = document_of(after).get("training", {}).get("local_epochs") is not None
+    return far_updates(now, counts_passes=counts_passes) + far_losses(now)
+
+
+def far_losses(current: Round) -> list[FarUpdate]:
+    """Return a round's updates whose losses are more than `FAR_LOSS` times the median: the shown mean is theirs alone."""
+    sizes = {client_id: max(map(abs, each.losses.values()), default=0.0) for client_id, each in current.updates.items()}
+    return [each for each in far_among(sizes, current.number, LOSSES) if each.norm > FAR_LOSS * each.median]
 
 
 def far_in(events: Sequence[Event]) -> list[FarUpdate]:

@@ -113,7 +113,7 @@ def belonging(folder: Path) -> tuple[str, str] | None:
         OSError: It cannot be read.
     """
     try:
-        document = json.loads((folder / BELONGING).read_bytes())
+        document = json.loads(disk.read_regular(folder / BELONGING))
         return str(document["state"]), str(document["database"])
     except FileNotFoundError:
         return None

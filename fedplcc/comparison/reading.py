@@ -30,6 +30,7 @@ from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.difference import differing_keys
 from fedplcc.runs.run_folder import FEDERATION, RunFolder, is_untrained
+from fedplcc.shared.process.disk import read_regular
 from fedplcc.shared.scoring.scores import known_domains
 
 TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
@@ -210,7 +211,7 @@ def _is_whole(folder: Path) -> bool:
             ended = _object(manifest)
             num_rounds = ended["total_rounds"]
         with _reading(metrics, TRAIN_AGAIN):
-            lines = metrics.read_text(encoding="utf-8").splitlines()
+            lines = read_regular(metrics).decode().splitlines()
             has_all = len(lines) == num_rounds or _stopped_early(ended, lines)
     except _Unreadable:
         if goes_on:
@@ -248,7 +249,7 @@ def _difference(cell: Cell) -> str | None:
     if not path.exists():
         return _difference_of_hash(cell)
     with _reading(path, "see that it can be read"):
-        held = path.read_text(encoding="utf-8", errors="replace")
+        held = read_regular(path).decode(errors="replace")
     wanted = federation_json(cell.federation)
     if held == wanted:
         return _difference_of_hash(cell)
@@ -334,12 +335,12 @@ def _lines(path: Path, *, is_optional: bool = False) -> list[dict[str, Any]]:
         return []
     return [
         _parsed(line, f"line {number} is no JSON object")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for number, line in enumerate(read_regular(path).decode().splitlines(), start=1)
     ]
 
 
 def _object(path: Path) -> dict[str, Any]:
-    return _parsed(path.read_text(encoding="utf-8"), "it is no JSON object")
+    return _parsed(read_regular(path).decode(), "it is no JSON object")
 
 
 def _parsed(text: str, complaint: str) -> dict[str, Any]:

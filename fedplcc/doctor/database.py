@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fedplcc.doctor.findings import Finding, Subject, ok, problem, warning
 from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.process.disk import read_regular
 
 BELONGING = "database.json"
 """In a state directory whose database is on a server."""
@@ -47,7 +48,7 @@ def server(subject: Subject) -> Iterator[Finding]:
 def _belonging(subject: Subject) -> Iterator[Finding]:
     for folder in (subject.state, subject.state / "aggregator"):
         try:
-            name = json.loads((folder / BELONGING).read_bytes())["database"]
+            name = json.loads(read_regular(folder / BELONGING))["database"]
         except (OSError, ValueError, LookupError, TypeError):
             continue
         yield ok("database", f"that of {folder} is {name}, which --database-url or FEDPLCC_DATABASE_URL has looked at")

@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
+from fedplcc.shared.process.disk import open_regular, read_regular
 
 LITTLE_ROOM, NO_ROOM = 10 << 30, 1 << 30
 """Bytes; every round of every client stores a model."""
@@ -207,7 +208,7 @@ def aggregator_state(subject: Subject) -> Iterator[Finding]:
 def _running(state: Path) -> Iterator[Finding]:
     """Whether an aggregator runs on the state: its lock says so, which ends with it, and not a file that it left."""
     try:
-        with (state / "lock").open("rb") as lock:
+        with open_regular(state / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         is_running = False
     except BlockingIOError:
@@ -228,7 +229,7 @@ def _running(state: Path) -> Iterator[Finding]:
 
 def _is_alive(endpoint: Path) -> bool:
     try:
-        os.kill(int(json.loads(endpoint.read_bytes())["pid"]), 0)
+        os.kill(int(json.loads(read_regular(endpoint))["pid"]), 0)
     except PermissionError:
         return True
     except (OSError, ValueError, LookupError, TypeError):
@@ -239,7 +240,7 @@ def _is_alive(endpoint: Path) -> bool:
 def _committed(state: Path) -> int | None:
     """The number of committed transactions beside the database; None if it is not there or not whole."""
     try:
-        text = (state / "committed").read_bytes().strip()
+        text = read_regular(state / "committed").strip()
     except OSError:
         return None
     return int(text) if len(text) == 19 and text.isdigit() else None

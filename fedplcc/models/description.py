@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.shared.config.sections import Section, check_keys, validate
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.process.disk import read_regular
 from fedplcc.terminal.printable import printable
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -86,7 +87,7 @@ def read_description(model: Path) -> Description | None:
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(read_regular(path))
         check_keys(values, Description, "")
         return validate(Description, values, "")
     except OSError as error:

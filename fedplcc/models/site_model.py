@@ -15,6 +15,7 @@ from fedplcc.runs.artifacts import METRICS, MODEL
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import InvalidModel, NotFound, StoreUnavailable
+from fedplcc.shared.process.disk import read_regular
 from fedplcc.shared.tensors import from_bytes, sha256_hex, to_bytes
 from fedplcc.trainer.app import STATES_FOLDER
 from fedplcc.trainer.task.manifest import MANIFEST, Promoted, manifest_from_bytes
@@ -105,6 +106,6 @@ def _kept(states: Path, run_id: str) -> Promoted:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error

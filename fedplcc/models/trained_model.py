@@ -27,6 +27,7 @@ from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.trained_input import other_input, other_size
 from fedplcc.shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
 from fedplcc.shared.methods import refusal
+from fedplcc.shared.process.disk import read_regular
 from fedplcc.shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
 from fedplcc.shared.types import GLOBAL_MODEL, PrototypeSet
 from fedplcc.trainer.models import FeatureModel, build_model, load_arrays
@@ -273,7 +274,7 @@ def _prototypes(path: Path | None, feature_dim: int, config: RunConfig) -> Proto
 def _round_of(sha256: str, metrics: Path) -> int | None:
     """The last round whose model has this SHA-256, from the metrics.jsonl beside the model."""
     try:
-        lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in read_regular(metrics).decode().splitlines()]
         return max((int(line["round"]) for line in lines if line["model_sha256"] == sha256), default=None)
     except (OSError, ValueError, LookupError, TypeError):
         return None  # only information for people, not worth an error
@@ -281,8 +282,6 @@ def _round_of(sha256: str, metrics: Path) -> int | None:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.exists() and not path.is_file():  # a folder of others may have a link to a device, which has no end
-            raise StoreUnavailable(f"{path} is no regular file")
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error

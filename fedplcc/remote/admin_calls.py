@@ -15,6 +15,7 @@ from fedplcc.shared.errors import AggregatorUnavailable, FailedPrecondition
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from fedplcc.shared.identity.invitation_codes import InvitationCode, require_address
+from fedplcc.shared.process.disk import read_regular
 from fedplcc.shared.wire.channels import CHANNEL_OPTIONS
 from fedplcc.shared.wire.statuses import translated
 
@@ -154,7 +155,7 @@ def is_open(state_dir: Path) -> bool:
 
 def _endpoint(state_dir: Path) -> dict[str, Any]:
     try:
-        endpoint: dict[str, Any] = json.loads((state_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
+        endpoint: dict[str, Any] = json.loads(read_regular(state_dir / ENDPOINT_FILE).decode())
     except (OSError, ValueError) as error:
         raise AggregatorUnavailable(
             f"no aggregator runs on {state_dir}: start it first, or give its folder with --state-dir"

@@ -33,6 +33,7 @@ from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from fedplcc.runs.plots import accuracy_curves, domains_of
 from fedplcc.runs.reliability import reliability_diagram, reported_bins
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
+from fedplcc.shared.process.disk import open_regular, read_regular
 from fedplcc.shared.scoring.intervals import Interval
 from fedplcc.shared.scoring.scores import BALANCED, known_domains, score_of
 from fedplcc.shared.types import GLOBAL_MODEL, BlobRef
@@ -97,7 +98,7 @@ def claim_folder(folder: Path, run_id: str) -> None:
     if not manifest.exists():
         return
     try:
-        holder = json.loads(manifest.read_bytes())["run_id"]
+        holder = json.loads(read_regular(manifest))["run_id"]
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidConfig(f"{manifest} is there and is no run's; choose another folder with --out") from None
     if holder != run_id:
@@ -115,7 +116,7 @@ def blob_file(path: Path, blob: BlobRef) -> Iterator[BinaryIO]:
     with atomic_file(path) as file:
         yield file
         file.flush()
-        with Path(file.name).open("rb") as written:
+        with open_regular(Path(file.name)) as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
         if digest != blob.sha256:
             raise PayloadCorrupt(
@@ -145,9 +146,9 @@ def read_record(folder: Path) -> RunRecord:
         InvalidConfig: The folder does not hold all of it.
     """
     try:
-        metrics, timings = ((folder / name).read_text(encoding="utf-8").splitlines() for name in (METRICS, TIMINGS))
+        metrics, timings = (read_regular(folder / name).decode().splitlines() for name in (METRICS, TIMINGS))
         last = json.loads(metrics[-1])
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(read_regular(folder / MANIFEST))
         reports = folder / EVALUATIONS
         return RunRecord(
             manifest=manifest,
@@ -157,7 +158,7 @@ def read_record(folder: Path) -> RunRecord:
             timings_lines=timings,
             model=BlobRef("model", last["model_sha256"], (folder / MODEL).stat().st_size),
             prototypes=BlobRef("prototypes", last["prototypes_sha256"], (folder / PROTOTYPES).stat().st_size),
-            evaluations_lines=reports.read_text(encoding="utf-8").splitlines() if reports.exists() else (),
+            evaluations_lines=read_regular(reports).decode().splitlines() if reports.exists() else (),
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InvalidConfig(

@@ -13,6 +13,7 @@ from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, pars
 from fedplcc.shared.config.run import FederationFile, RunConfig
 from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, other_input, other_size, role_fault
 from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
+from fedplcc.shared.process.disk import open_regular
 from fedplcc.shared.tensors import read_header
 from fedplcc.shared.types import MODEL, BlobRef
 from fedplcc.trainer.data.names import listed
@@ -136,7 +137,7 @@ def model_blob(path: Path) -> BlobRef:
     """
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             try:
                 size_bytes = read_header(file).size_bytes
             except MalformedUpdate as error:

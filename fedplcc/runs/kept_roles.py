@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fedplcc.runs.atomic_file import atomic_file, make_folder
+from fedplcc.shared.process.disk import read_regular
 from fedplcc.trainer.data.record import TEST, TRAIN, RunRecord
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import KEPT_RECORDS, manifest_in
@@ -58,7 +59,7 @@ def _records(kept: Path) -> dict[str, RunRecord]:
     try:
         manifest = manifest_in(kept)
         return {
-            run_id: RunRecord.from_bytes((kept / blob.sha256).read_bytes())
+            run_id: RunRecord.from_bytes(read_regular(kept / blob.sha256))
             for run_id, blob in (*manifest.ended, *manifest.data.items())
         }
     except (OSError, ValueError):
@@ -80,7 +81,7 @@ def bring_roles(model: Path | None, states: Mapping[str, Path]) -> None:
         folder = model.parent / ROLES / client
         for path in sorted(folder.iterdir())[:KEPT_RECORDS] if folder.is_dir() else ():
             try:
-                record = RunRecord.from_bytes(path.read_bytes())
+                record = RunRecord.from_bytes(read_regular(path))
             except (OSError, ValueError):
                 continue
             own = ClientStates(kept)

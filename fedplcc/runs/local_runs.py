@@ -16,6 +16,7 @@ from typing import Any
 from fedplcc.runs.artifacts import MANIFEST, METRICS
 from fedplcc.runs.configuration_text import SECTIONS
 from fedplcc.runs.run_folder import FEDERATION
+from fedplcc.shared.process.disk import open_regular, read_regular
 from fedplcc.shared.scoring.scores import Score, score_of, values_of
 
 MAX_FOLDERS = 100_000
@@ -162,7 +163,7 @@ def _read(folder: Path, *, has_ended: bool) -> LocalRun:
     file = folder / (MANIFEST if has_ended else FEDERATION)
     if file.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"{file.name} has more than {MAX_FILE_BYTES >> 20} MiB")
-    document = json.loads(file.read_bytes())
+    document = json.loads(read_regular(file))
     config = document["config"]
     run = config["run"]
     last, evaluated = _last_rounds(folder / METRICS) if has_ended else (0, {})
@@ -186,7 +187,7 @@ def _read(folder: Path, *, has_ended: bool) -> LocalRun:
 
 def _last_rounds(path: Path) -> tuple[int, Mapping[str, Any]]:
     """Return the number of the last committed round, and the line of the last one that was evaluated."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         lines = file.read().splitlines()
     number = 0

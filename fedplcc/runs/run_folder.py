@@ -30,6 +30,7 @@ from fedplcc.runs.difference import differing_keys
 from fedplcc.shared.config.run import ClientSection, FederationFile
 from fedplcc.shared.config.sections import validate
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.process.disk import read_regular
 
 RUNS = Path("fedplcc-runs")
 """The usual folder of runs, below the present folder."""
@@ -188,7 +189,7 @@ def recorded_clients(folder: Path) -> dict[str, ClientSection]:
     """
     path = folder / FEDERATION
     try:
-        tables = json.loads(path.read_bytes())["clients"]
+        tables = json.loads(read_regular(path))["clients"]
         return {str(name): validate(ClientSection, table, f"clients.{name}.") for name, table in dict(tables).items()}
     except FileNotFoundError:
         return {}
@@ -227,7 +228,7 @@ def _try(path: Path, descriptor: int, federation: FederationFile, extends: bool)
     if extends and content in (_Content.NOTHING, _Content.UNTRAINED_RUN):
         return _nothing_to_extend(path), content
     if content is _Content.ANOTHER_RUN:
-        held = (path / FEDERATION).read_text(encoding="utf-8", errors="replace")
+        held = read_regular(path / FEDERATION).decode(errors="replace")
         keys = differing_keys(held, wanted)
         return (
             f"{path} holds a run of another configuration ({f'{keys}; ' if keys else ''}{path / FEDERATION}); "
@@ -248,7 +249,7 @@ def _content(path: Path, wanted: str) -> _Content:
         names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")}
         if FEDERATION not in names:
             return _Content.OTHER_FILES if names else _Content.NOTHING
-        written = (path / FEDERATION).read_text(encoding="utf-8", errors="replace")
+        written = read_regular(path / FEDERATION).decode(errors="replace")
         if written != wanted:
             return _Content.SHORTER if _is_shorter(written, wanted) else _Content.ANOTHER_RUN
         return _Content.ENDED if MANIFEST in names else _Content.UNFINISHED

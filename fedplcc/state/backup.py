@@ -34,7 +34,7 @@ from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.aggregator.store.opening import SQLITE
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from fedplcc.shared.identity.credentials import PRIVATE_FILE
-from fedplcc.shared.process.disk import as_closed_as, fsync_folder
+from fedplcc.shared.process.disk import as_closed_as, fsync_folder, open_regular, read_regular
 from fedplcc.shared.process.resources import remedy_for
 from fedplcc.shared.version import VERSION
 from fedplcc.state.snapshot import copy_database, named_blobs, require_state
@@ -173,7 +173,7 @@ def read_manifest(folder: Path) -> Backup:
         InvalidConfig: It is none, not complete, or of another format.
     """
     try:
-        document: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+        document: dict[str, Any] = json.loads(read_regular(folder / MANIFEST))
     except FileNotFoundError:
         raise InvalidConfig(
             f"{folder} is no complete backup: there is no {MANIFEST} in it; 'fedplcc state backup' writes it last"
@@ -251,7 +251,7 @@ def _linked(source: Path, target: Path) -> bool:
 def _copied(source: Path, target: Path) -> str:
     """Copy a file durably; returns the SHA-256 of its bytes."""
     digest = hashlib.sha256()
-    with source.open("rb") as reading, target.open("xb") as writing:
+    with open_regular(source) as reading, target.open("xb") as writing:
         while piece := reading.read(PIECE_BYTES):
             digest.update(piece)
             writing.write(piece)
@@ -275,7 +275,7 @@ def _copy_authority(source: Path, target: Path) -> str:
     The aggregator's own certificate is not copied: it makes itself another one of these roots.
     """
     try:
-        data = (source / AUTHORITY).read_bytes()
+        data = read_regular(source / AUTHORITY)
     except FileNotFoundError:
         return ""
     file = target / AUTHORITY
@@ -293,7 +293,7 @@ def _write(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def _fsync(path: Path) -> None:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         os.fsync(file.fileno())
 
 

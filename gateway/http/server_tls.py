@@ -11,6 +11,7 @@ from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.errors import FedplccError, InvalidConfig
 from fedplcc.shared.identity.certificates import GATEWAY_DNS, serves_as
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.process.disk import open_regular
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.wire.tls import server_context
 from fedplcc.shared.wire.trouble.ssl_pairs import load_pair
@@ -130,7 +131,7 @@ def _own(file: Path) -> Pair:
 
 def _content(file: Path) -> bytes:
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             return opened.read(MAX_FILE_BYTES)
     except OSError as error:
         raise InvalidConfig(f"cannot read {file}: {error.strerror or error}") from error

@@ -31,7 +31,7 @@ def read_place(path: Path) -> Place | None:
         InvalidConfig: The file cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with disk.open_regular(path) as file:
             found = json.loads(file.read(MAX_PLACE_BYTES))
         place = Place(**found)
         if not isinstance(place.after, int) or place.after < 0 or not isinstance(place.federation, str):

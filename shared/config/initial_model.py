@@ -94,7 +94,7 @@ def manifest_beside(model: Path) -> Mapping[str, Any] | None:
     """Return the description of an adapted model beside its file, else the run.json of a run's; None where there is none."""
     for path in (model.with_name(f"{model.name}.json"), model.with_name("run.json")):
         try:
-            manifest: Mapping[str, Any] = json.loads(path.read_bytes())
+            manifest: Mapping[str, Any] = json.loads(path.read_bytes() if path.is_file() else b"")
             _ = manifest["config"]["data"]["classes"], manifest["config"]["run"]["seed"]
             if manifest["run_id"] is not None:
                 return manifest

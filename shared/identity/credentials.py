@@ -95,7 +95,7 @@ class Credentials:
             InvalidConfig: There is none, others may read it, or it does not hold a key with its certificate and roots.
         """
         try:
-            with path.open("rb") as file:
+            with disk.open_regular(path) as file:
                 others = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
                 data = file.read(MAX_BYTES + 1)
         except OSError as error:

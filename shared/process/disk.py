@@ -13,8 +13,8 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.process.failpoints import passing
@@ -78,17 +78,24 @@ def fsync_folder(folder: Path, step: str = "folder") -> None:
         os.close(descriptor)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file to read it. A pipe, whose writer may never come, and a device, which may have no end, are refused.
 
     Raises:
         OSError: It is none, or cannot be opened.
     """
-    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115  (the caller closes it)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return file
+    return open(_regular(path, os.O_RDONLY), "rb")
+
+
+def _regular(path: Path, how: int, mode: int = 0) -> int:
+    """Return the descriptor of a regular file; another one holds nobody, and gets no byte."""
+    descriptor = os.open(path, how | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    wrong = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+    raise OSError(wrong, os.strerror(wrong) if stat.S_ISDIR(kind) else "it is no regular file", str(path))
 
 
 def read_regular(path: Path, most_bytes: int = -1) -> bytes:
@@ -206,7 +213,7 @@ def allocate(path: Path, num_bytes: int, step: str) -> None:
     Raises:
         OSError: The disk refuses; the file may be there, and smaller.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    descriptor = _regular(path, os.O_WRONLY | os.O_CREAT, 0o640)
     try:
         with durable_step(step, "allocate"):
             os.posix_fallocate(descriptor, 0, num_bytes)
@@ -231,7 +238,7 @@ def append(path: Path, data: bytes, step: str, *, at: int, mode: int = 0o640) ->
     Raises:
         OSError: The disk refuses; beyond `at` there may be anything.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
+    descriptor = _regular(path, os.O_WRONLY | os.O_CREAT, mode)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         at = min(at, os.fstat(descriptor).st_size)
         with durable_step(step, "append"):
@@ -272,7 +279,7 @@ def replace_file(path: Path, data: bytes, step: str, *, mode: int = 0o640) -> No
         OSError: The disk refuses; the file is unchanged.
     """
     temporary = path.with_name(f"{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    descriptor = _regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:
         with durable_step(step, "write"):
             file.write(data)

@@ -274,7 +274,7 @@ class BlobStore(BlobFiles):
         """Return an initial model and its name, or None."""
         try:
             size_bytes = (self._initial / sha256).stat().st_size
-            name = (self._initial / f"{sha256}.name").read_text(encoding="utf-8", errors="replace")
+            name = disk.read_regular(self._initial / f"{sha256}.name").decode(errors="replace")
         except FileNotFoundError:
             return None
         return BlobRef(MODEL, sha256, size_bytes), name

@@ -56,7 +56,7 @@ def no_collection(folder: Path) -> Iterator[None]:
 @contextmanager
 def _opened(folder: Path, flags: int) -> Iterator[int]:
     try:
-        descriptor = os.open(folder / LOCK_FILE, flags | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(folder / LOCK_FILE, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StoreUnavailable(why_unusable(folder, error)) from error
     try:

@@ -49,6 +49,7 @@ from fedplcc.comparison.round_values import (
 )
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
+from fedplcc.shared.process.disk import read_regular
 from fedplcc.shared.scoring.intervals import DIGITS
 from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL, POOLED_MODEL
 from fedplcc.terminal.printable import table_cell
@@ -114,7 +115,7 @@ def _remove(path: Path) -> None:
 def read_failures(out: Path) -> dict[str, str]:
     """Return the reasons of cells that could not be trained the last time; none from a damaged file."""
     try:
-        kept = json.loads((out / FAILURES).read_bytes())
+        kept = json.loads(read_regular(out / FAILURES))
     except (OSError, ValueError):
         return {}
     return {str(name): str(reason) for name, reason in kept.items()} if isinstance(kept, dict) else {}

@@ -33,6 +33,7 @@ from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.process.disk import read_regular
 
 CHOSEN, PROPOSALS = "chosen.json", "proposals.json"
 TrainTrials = Callable[[Sequence[Cell], Path], bool]
@@ -222,7 +223,7 @@ def _read(path: Path) -> dict[str, Any]:
         InvalidData: It is damaged.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_regular(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -49,7 +49,7 @@ def next_key(folder: Path, held: Credentials | None = None) -> ec.EllipticCurveP
     """
     path = folder / NEXT_KEY_FILE
     try:
-        data = path.read_bytes()
+        data = disk.read_regular(path)
         key = key_from_pem(data)
     except (FileNotFoundError, MalformedRequest):
         data = b""

@@ -17,10 +17,12 @@ from __future__ import annotations
 import builtins
 import errno
 import hashlib
+import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -40,7 +42,7 @@ OLD_FILES = "egress-*.jsonl"
 MAX_BYTES = 8 << 20
 """Size from which on a new file is begun: about 25,000 lines."""
 MAX_OLD_FILES = 9
-"""Older files that are kept; the oldest goes where there is one more."""
+"""Older files that are kept; where there is one more, the two oldest become one, see `_worth_keeping`."""
 RESERVE_BYTES = 16 << 10
 """Room for about forty lines: those by which an aggregator learns that the site's disk is full."""
 MAX_LINE_BYTES = 64 << 10
@@ -109,6 +111,8 @@ class Line:
         return max(self.releases, int(bool(self.epsilon)))
 
 
+LESSER = frozenset((What.PROBLEM.value, What.READINGS.value, What.LOG.value))
+"""Kinds whose old lines go first: an aggregator that is refused for ever makes as many as it likes."""
 _LINE = TypeAdapter(Line)
 
 
@@ -260,14 +264,17 @@ class EgressLog:
         self._end = end
 
     def _begin_anew(self) -> None:
-        """Keep the file under a number, and remove the oldest of those where there are too many."""
+        """Keep the file under a number, and make one of the two oldest where there are too many."""
         old = old_files(self._folder)
         number = 1 + max((number_of(path) for path in old), default=0)
         disk.link(self._path, self._folder / f"egress-{number:08}.jsonl", "trainer.egress.old")
         disk.fsync_folder(self._folder, "trainer.egress.old")  # before the other name goes
         disk.remove(self._path, "trainer.egress")
         self._known, self._end, self._is_named = set(), 0, False
-        for path in old[: max(0, len(old) + 1 - MAX_OLD_FILES)]:
+        for path, younger in list(itertools.pairwise(old))[: max(0, len(old) + 1 - MAX_OLD_FILES)]:
+            with suppress(OSError):  # without room for another file all of the oldest go
+                kept = _worth_keeping((path, younger), self._max_bytes)
+                disk.replace_file(younger, kept, "trainer.egress.old", mode=0o600)
             disk.remove(path, "trainer.egress.old")
             log.info("egress_lines_dropped", file=path.name)
 
@@ -316,6 +323,37 @@ def lines_in(folder: Path) -> Iterator[Line | None]:
             for raw in iter(lambda file=file: file.readline(MAX_LINE_BYTES), b""):  # type: ignore[misc]  # bound now
                 if raw.endswith(b"\n") or len(raw) == MAX_LINE_BYTES:
                     yield parsed(raw)
+
+
+def _worth_keeping(paths: Iterable[Path], max_bytes: int) -> bytes:
+    """Return the lines of two old files that stay: none that a refusal makes, each once, and the newest of each run.
+
+    Who asks in vain, or one run for ever, takes the room of no other lines: each run has an equal share, or what it needs.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    lines: dict[str, tuple[str, builtins.bytes]] = {}
+    for path in paths:
+        with disk.open_regular(path) as file:
+            for raw in iter(lambda file=file: file.readline(MAX_LINE_BYTES), b""):  # type: ignore[misc]  # bound now
+                line = parsed(raw)
+                if line is not None and line.what not in LESSER:
+                    lines.setdefault(line.name, (line.run, raw))
+    sizes = Counter[str]()
+    for run, raw in lines.values():
+        sizes[run] += len(raw)
+    left, share = max_bytes, 0
+    for num_larger, size in zip(range(len(sizes), 0, -1), sorted(sizes.values()), strict=True):
+        share = left // num_larger
+        left -= min(size, share)
+    kept: list[builtins.bytes] = []
+    taken = Counter[str]()
+    for run, raw in reversed(lines.values()):
+        taken[run] += len(raw)
+        if taken[run] <= share:
+            kept.append(raw)
+    return b"".join(reversed(kept))
 
 
 def most_releases(folder: Path) -> int:

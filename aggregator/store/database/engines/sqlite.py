@@ -133,7 +133,7 @@ class Sqlite:
 def committed_count(file: Path) -> int | None:
     """Return the number of committed transactions that the file `committed` has; None if it has none."""
     try:
-        text = file.read_bytes()
+        text = disk.read_regular(file)
     except OSError:
         return None
     number, end = text[:DIGITS], text[DIGITS:]

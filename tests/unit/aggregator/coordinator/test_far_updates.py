@@ -182,6 +182,21 @@ def test_who_makes_more_steps_for_more_samples_is_not_far(of_three: float, far: 
     ] == ["c"]
 
 
+@pytest.mark.parametrize(("loss", "far"), [(-1e38, [LIAR]), (100.0, [])])
+def test_who_alone_decides_the_shown_mean_loss_is_named(
+    federation: LocalFederation, loss: float, far: list[str]
+) -> None:
+    run_id = create(federation)
+    for name, client in federation.clients.items():
+        task, update, blobs = federation.work(client)
+        losses = {"cross_entropy": loss if name == LIAR else 0.5}
+        federation.submit(client, task, replace(update, losses=losses), blobs)
+    found = [(event.client_id, event.data["of"]) for event in far_events(federation, run_id)]
+    assert found == [(name, "losses") for name in far]
+    warning = warnings(federation, run_id).get(RunWarningKind.UPDATE_FAR)
+    assert far == [] if warning is None else f"{LIAR} in round 1 (losses: 1e+38," in warning.sentence
+
+
 def test_how_many_are_named_is_bounded() -> None:
     norms = {f"honest-{number}": 1.0 for number in range(60)} | {f"liar-{number}": 1e6 for number in range(50)}
     updates = {name: replace(an_update(name), norm=norm) for name, norm in norms.items()}

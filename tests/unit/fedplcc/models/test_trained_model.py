@@ -279,7 +279,7 @@ def test_a_device_that_is_not_there_is_named(ended_runs: Path) -> None:
 def test_a_file_that_may_not_be_read_is_named(ended_run: Path) -> None:
     (ended_run / "prototypes.safetensors").unlink()
     (ended_run / "prototypes.safetensors").mkdir()
-    assert "no regular file" in problem(ended_run, StoreUnavailable)
+    assert "Is a directory" in problem(ended_run, StoreUnavailable)
 
 
 @pytest.mark.parametrize("name", ["prototypes.safetensors", "model.safetensors"])

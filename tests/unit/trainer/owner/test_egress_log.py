@@ -103,6 +103,21 @@ def test_the_files_are_bounded_and_the_newest_are_kept(tmp_path: Path) -> None:
     assert rounds(tmp_path)[-1] == size - 1
 
 
+def test_refusals_and_a_run_that_is_asked_for_ever_push_nothing_else_out(tmp_path: Path) -> None:
+    log = EgressLog(tmp_path, max_bytes=3000)
+    for number in range(3):
+        write(log, Message.whole(What.JOIN, b"join"))
+        write(log, commit(number))
+    for number in range(100):
+        write(log, Message.whole(What.PROBLEM, b"no", run=f"vain-{number}"))
+        write(log, commit(number, run="for-ever", data=b"%d" % number))
+    found = [(line.what, line.run, line.round) for line in lines_in(tmp_path) if line is not None]
+    assert found[:3] == [("join", "", None), ("commit", "run-1", 0), ("commit", "run-1", 1)]
+    assert ("commit", "run-1", 2) in found
+    assert found[-1] == ("commit", "for-ever", 99)
+    assert sum(path.stat().st_size for path in old_files(tmp_path)) <= 3000 * MAX_OLD_FILES
+
+
 def test_the_most_releases_stay_known_when_their_record_is_older_and_when_files_are_begun_anew(tmp_path: Path) -> None:
     num = 3
     log = EgressLog(tmp_path, max_bytes=600, releases=lambda: num)
