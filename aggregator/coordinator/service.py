@@ -344,6 +344,10 @@ class Coordinator:
             raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
         return self._tasks.next_of(session)
 
+    def goes_without_saying(self, client_id: str, task: Task) -> bool:
+        """Return whether a client need not be told to wait; see `tasks.has_done_its_part`."""
+        return task.kind is TaskKind.WAIT and tasks.has_done_its_part(self._ledger.open_runs(), client_id)
+
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
         """Record a sign of life with its consequences; return whether the client's work is still wanted."""
         is_wanted = self.sign_of_life(heartbeat, token)
