@@ -177,7 +177,14 @@ class Coordinator:
             self._audited,
         )
         self._round_work = RoundWork(
-            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
+            self._ledger,
+            self._layouts,
+            store,
+            blobs,
+            metrics,
+            self._limits.fold_block_elements,
+            monotonic_clock,
+            self.small_blobs.expect,
         )
         self._commits = Commits(
             self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics, self._limits

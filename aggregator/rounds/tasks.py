@@ -93,7 +93,7 @@ def next_task(
 
 
 def has_done_its_part(runs: Iterable[Run], client_id: str) -> bool:
-    """Whether a client waits for nothing but the others of open rounds that have its own part, in every run that names it."""
+    """Whether the open round of every run that names a client has its part, so that it waits for the others' alone."""
     mine = [run for run in runs if client_id in run.roster]
     return bool(mine) and all(
         _idle_reason(run, client_id) is IdleReason.IN_ROUND and _is_in(run, client_id) for run in mine
