@@ -7,7 +7,7 @@ If the disk or database fails, the run waits for it. In all these cases the othe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +28,7 @@ from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import AggregationFailed, sentence_of
-from fedplcc.shared.types import Event, RoundPhase, Run, RunStatus
+from fedplcc.shared.types import ENCODED, BlobRef, Event, RoundPhase, Run, RunStatus
 
 log = get_logger(__name__)
 
@@ -45,9 +45,10 @@ class RoundWork:
         metrics: AggregatorMetrics,
         block_elements: int,
         clock: Callable[[], float],
+        expect: Callable[[Iterable[BlobRef | None]], None],
     ) -> None:
         self._ledger, self._layouts, self._store, self._blobs = ledger, layouts, store, blobs
-        self._metrics = metrics
+        self._metrics, self._expect = metrics, expect
         self._block_elements = block_elements
         self._turns = AggregationTurns(clock)
 
@@ -140,6 +141,7 @@ class RoundWork:
             if found is None:
                 raise
             return partial(run_moves.park, reason=found)
+        self._expect((made.server_state.get(ENCODED, made.model), made.start, made.prototypes))
         far = [each for what, norms in made.norms.items() for each in far_among(norms, number, what)]
         extra += [each.event(run.run_id, self._ledger.now()) for each in far]
         return lambda run: round_parts.aggregated(

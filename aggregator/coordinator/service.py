@@ -177,7 +177,14 @@ class Coordinator:
             self._audited,
         )
         self._round_work = RoundWork(
-            self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
+            self._ledger,
+            self._layouts,
+            store,
+            blobs,
+            metrics,
+            self._limits.fold_block_elements,
+            monotonic_clock,
+            self.small_blobs.expect,
         )
         self._commits = Commits(
             self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics, self._limits
@@ -343,6 +350,10 @@ class Coordinator:
         if session is None or session.token != token:
             raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
         return self._tasks.next_of(session)
+
+    def goes_without_saying(self, client_id: str, task: Task) -> bool:
+        """Return whether a client need not be told to wait; see `tasks.has_done_its_part`."""
+        return task.kind is TaskKind.WAIT and tasks.has_done_its_part(self._ledger.open_runs(), client_id)
 
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
         """Record a sign of life with its consequences; return whether the client's work is still wanted."""

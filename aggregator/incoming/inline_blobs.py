@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import BinaryIO, Literal
 
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
@@ -64,7 +64,7 @@ def came_along(payload: Payload, inline: Sequence[bytes], *, max_bytes: int) -> 
 class SmallBlobs:
     """Bytes of the blobs that go out with tasks: read and checked once, kept while there is room. For any thread.
 
-    A thousand clients get the same model at the same time: one of them has it read, the others wait for that.
+    A thousand clients get the same model at the same time: it is read when it is made, after a restart by one of them.
     """
 
     def __init__(self, blobs: BlobStore, *, max_inline_bytes: int) -> None:
@@ -96,6 +96,10 @@ class SmallBlobs:
         with self._lock:
             found = [self._kept.get(blob.sha256) for blob in blobs]
         return None if None in found else tuple(data for data in found if data is not None)
+
+    def expect(self, blobs: Iterable[BlobRef | None]) -> None:
+        """Have those that may go out in memory before anybody is woken for them: else each of a thousand asks a thread."""
+        self.read([blob for blob in blobs if blob is not None and blob.size_bytes <= self._max_inline_bytes])
 
     def read(self, blobs: Sequence[BlobRef]) -> tuple[bytes, ...]:
         """Return the bytes of blobs; none where one cannot be read: its download will say why."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Protocol
 
 from fedplcc.aggregator.rounds.events import came_and_gone
@@ -208,17 +209,13 @@ def _same_rows(one: Run, other: Run) -> bool:
     """Whether two states have the same rows of run and round, which hold neither time of change nor updates and reports."""
     first, second = one.current_round, other.current_round
     if first is None or second is None:
-        return first is second and _equal(one, other, _RUN_FIELDS)
-    return _equal(one, other, _RUN_FIELDS) and _equal(first, second, _ROUND_FIELDS)
+        return first is second and _run_row(one) == _run_row(other)
+    return _run_row(one) == _run_row(other) and _round_row(first) == _round_row(second)
 
 
-_RUN_FIELDS = tuple(each.name for each in fields(Run) if each.name not in ("updated_at", "current_round"))
-_ROUND_FIELDS = tuple(each.name for each in fields(Round) if each.name not in ("updates", "evaluations"))
-
-
-def _equal(one: object, other: object, names: Sequence[str]) -> bool:
-    pairs = ((getattr(one, name), getattr(other, name)) for name in names)
-    return all(mine is its or mine == its for mine, its in pairs)
+# Tuples: what is the same object in both is not compared.
+_run_row = attrgetter(*(each.name for each in fields(Run) if each.name not in ("updated_at", "current_round")))
+_round_row = attrgetter(*(each.name for each in fields(Round) if each.name not in ("updates", "evaluations")))
 
 
 def _asks_differently(before: Run, after: Run) -> bool:

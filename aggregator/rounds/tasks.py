@@ -92,9 +92,23 @@ def next_task(
     return _waiting(mine, client_id)
 
 
+def has_done_its_part(runs: Iterable[Run], client_id: str) -> bool:
+    """Whether the open round of every run that names a client has its part, so that it waits for the others' alone."""
+    mine = [run for run in runs if client_id in run.roster]
+    return bool(mine) and all(
+        _idle_reason(run, client_id) is IdleReason.IN_ROUND and _is_in(run, client_id) for run in mine
+    )
+
+
 def spec_of(run: Run) -> RunSpec:
     """The run's specification for trainers."""
     return RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
+
+
+def _is_in(run: Run, client_id: str) -> bool:
+    current = run.current_round
+    assert current is not None
+    return client_id in (current.evaluations if current.phase is RoundPhase.EVALUATING else current.updates)
 
 
 def _start(run: Run, client_id: str) -> Payload:

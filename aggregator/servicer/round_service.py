@@ -70,11 +70,14 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         # A task is read from memory, and nothing is awaited until the stream can be woken: no change is missed.
         task = self._coordinator.task(client_id, token)
         stream = self._wakeups.open_stream(client_id)
+        is_told = False
         try:
             while True:
-                if task.key != known:
+                if is_told and self._coordinator.goes_without_saying(client_id, task):
+                    known = None  # whatever follows is news, also the same work again
+                elif task.key != known:
                     yield await inline.response(task)
-                    known = task.key
+                    known, is_told = task.key, True
                     if poll is not None:
                         yield _stream_end(_End.REASON_POLL_ANSWERED)
                         return

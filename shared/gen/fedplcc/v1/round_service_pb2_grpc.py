@@ -102,9 +102,10 @@ class RoundServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SyncRound(self, request, context):
-        """Pushes the client's task whenever it changes, the present one first, and says why when it ends the stream. A request
-        with `poll` asks for a short call instead, for networks whose proxies cut idle streams or hold answers back until a
-        call ends: at most one task, and the end of the stream, within the time that the request allows.
+        """Pushes the client's task whenever it changes, the present one first, and says why when it ends the stream. A client whose
+        part of every open round that it is in has arrived is not told to wait for the others. A request with `poll` asks for a
+        short call instead, for networks whose proxies cut idle streams or hold answers back until a call ends: at most one task,
+        WAIT too, and the end of the stream, within the time that the request allows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

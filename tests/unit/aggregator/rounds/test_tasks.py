@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedplcc.aggregator.rounds.tasks import MAX_IDLE_REASONS, next_task, spec_of, task_in
+from fedplcc.aggregator.rounds.tasks import MAX_IDLE_REASONS, has_done_its_part, next_task, spec_of, task_in
 from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
 from fedplcc.shared.reasons import IdleReason
 from fedplcc.shared.types import RoundPhase, Run, RunStatus, TaskKind
@@ -99,6 +99,17 @@ def test_the_client_of_a_stopping_run_is_told_to_stop_until_it_has_other_work() 
     assert next_task([stopping], "ann", None).kind is TaskKind.WAIT, "who had no work of it needs no telling"
     other = replace(run, run_id="other")
     assert next_task([stopping, other], "ann", given).key == ("other", 1, TaskKind.TRAIN, 0)
+
+
+@pytest.mark.parametrize("phase", [*IN_PHASE, RoundPhase.AGGREGATING])
+def test_a_client_waits_for_the_others_alone_where_every_open_round_has_its_part(phase: RoundPhase) -> None:
+    done = in_phase(phase, updates={"ann": an_update("ann")}, evaluations={"ann": an_evaluation("ann")})
+    dropped = in_phase(phase, cohort=("bob",), updates={"bob": an_update("bob")})
+    assert has_done_its_part([done], "ann")
+    assert not has_done_its_part([dropped], "ann"), "it may still train"
+    assert not has_done_its_part([done, replace(dropped, run_id="other")], "ann")
+    assert not has_done_its_part([replace(done, status=RunStatus.PAUSED)], "ann")
+    assert not has_done_its_part([], "ann")
 
 
 def test_a_client_that_waits_is_told_why() -> None:
