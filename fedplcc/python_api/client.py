@@ -30,10 +30,10 @@ from fedplcc.python_api.class_names import (
 )
 from fedplcc.runs.atomic_file import atomic_file, make_folder
 from fedplcc.shared.errors import InvalidData
-from fedplcc.trainer.data.first_look import spread
 from fedplcc.trainer.data.images.pixels import picture as as_rgb
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
 from fedplcc.trainer.data.names import composed, listed
+from fedplcc.trainer.data.subset import spread
 from fedplcc.trainer.data.sets.arrays import groups_of, holds_pictures
 from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
 

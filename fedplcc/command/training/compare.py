@@ -98,8 +98,8 @@ def compare(
     # Mistakes come before any folder.
     cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
     require_points(comparison, config)
-    found = {doubt for cell in cells for doubt in doubts(cell.federation)}
-    for doubt in sorted(found.union(idle_settings(cell.federation for cell in cells))):
+    said = {doubt for cell in cells for doubt in doubts(cell.federation)}
+    for doubt in sorted(said.union(idle_settings(cell.federation for cell in cells))):
         say(doubt)
     if dry_run:
         return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
