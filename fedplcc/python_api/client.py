@@ -33,9 +33,9 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.pixels import picture as as_rgb
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
 from fedplcc.trainer.data.names import composed, listed
-from fedplcc.trainer.data.subset import spread
 from fedplcc.trainer.data.sets.arrays import groups_of, holds_pictures
 from fedplcc.trainer.data.sets.doubts import brightest, dark, groups_alike
+from fedplcc.trainer.data.subset import spread
 
 STORED = "fedplcc-data"
 """Folder of the written images, beside the folders of runs."""
