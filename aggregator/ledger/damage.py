@@ -48,13 +48,9 @@ def park_if_damaged(ledger: Ledger, run_id: str, blobs: BlobStore) -> None:
         return
     with ledger.lock:
         run = ledger.find_open(run_id)
-        if run is not None and reason.sha256 in _needed(run):
+        if run is not None and reason.sha256 in {blob.sha256 for blob in _own(run)}:
             log.error("blob_damaged", run_id=run_id, round=run.round_number, role=reason.role, sha256=reason.sha256)
             ledger.step(run, run_moves.park(run, reason))
-
-
-def _needed(run: Run) -> set[str]:
-    return {blob.sha256 for blob in _own(run)}
 
 
 def _own(run: Run) -> list[BlobRef]:

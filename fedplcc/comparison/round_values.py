@@ -136,16 +136,14 @@ def round_values(
             **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
             **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
             **{
-                f"calibration_error.{domain}": value for domain, value in _calibration_errors(line) if value is not None
+                f"calibration_error.{domain}": value
+                for domain, value in (line.get("calibration_error") or {}).items()
+                if value is not None
             },
             **{f"{OF_STAGES}{name}": line[name] for name in STAGE_MEASURES if line.get(name) is not None},
         },
         measured=measured,
     )
-
-
-def _calibration_errors(line: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
-    return (line.get("calibration_error") or {}).items()
 
 
 def _accuracy(

@@ -59,7 +59,10 @@ def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
     """
     with house_style():
         return picture_bytes(
-            map_figure(feature_map), suffix, title=_title(feature_map.panels), description=feature_map.alt_text()
+            map_figure(feature_map),
+            suffix,
+            title="Features and prototypes: " + " beside ".join(panel.title for panel in feature_map.panels),
+            description=feature_map.alt_text(),
         )
 
 
@@ -242,7 +245,3 @@ def _draw_legends(axes: Axes, legends: Sequence[_Legend], height: float) -> None
         )
         axes.add_artist(legend)
         top -= (len(labels) + 1.7) * ROW_INCHES / height
-
-
-def _title(panels: Sequence[Panel]) -> str:
-    return "Features and prototypes: " + " beside ".join(panel.title for panel in panels)

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,7 +45,7 @@ class JsonlTracker(Tracker):
 
     def on_round(self, result: RoundResult) -> None:
         """Write the round's line."""
-        self._write("round", result.number, time=_text(result.time), **measurements(result))
+        self._write("round", result.number, time=result.time.isoformat(), **measurements(result))
 
     def on_end(self, end: RunEnd) -> None:
         """Write the last line."""
@@ -97,7 +96,3 @@ def _entry(line: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return entry if isinstance(entry, dict) else {}
-
-
-def _text(time: datetime) -> str:
-    return time.isoformat()

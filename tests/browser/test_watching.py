@@ -69,13 +69,9 @@ def shown_events(console: Console) -> list[int]:
     return list(reversed(keys))
 
 
-def all_events(console: Console, run_id: str) -> list[int]:
-    return [event.sequence for event in console.served.federation.events(run_id)]
-
-
 def expect_every_event(console: Console, run_id: str) -> None:
     """Wait until the page shows the run's history: every event, each once, in order."""
-    wanted = all_events(console, run_id)
+    wanted = [event.sequence for event in console.served.federation.events(run_id)]
     console.eventually(lambda: shown_events(console)[-1:] == wanted[-1:], "the last event is shown")
     assert shown_events(console) == wanted
 

@@ -83,7 +83,7 @@ def begin(federation: LocalFederation) -> tuple[str, ...]:
     ended = federation.create("fedplcc", run={"name": first, "seed": 0, "rounds": 3}).run_id
     federation.run_to_end(ended)
     left = federation.create("fedplcc", run={"name": second, "seed": 1, "rounds": 3}).run_id
-    while _round(federation, left) < 2:
+    while federation.coordinator.get_run(left).round_number < 2:
         federation.step()
     while not federation.coordinator.get_run(left).current_round.updates:  # type: ignore[union-attr]
         federation.perform(ann, federation.task(ann))
@@ -131,10 +131,6 @@ def _moved(federation: LocalFederation, client: NumpyClient) -> bool:
     except FedplccError:
         return False
     return moved
-
-
-def _round(federation: LocalFederation, run_id: str) -> int:
-    return federation.coordinator.get_run(run_id).round_number
 
 
 # What may be damaged

@@ -136,7 +136,7 @@ class Attack:
 
     def stalls_uploads(self, task: Task, count: int = 16) -> None:
         """Begin uploads that never go on, each of the size of a model."""
-        size_bytes = len(_start_of(self.client))
+        size_bytes = len(to_bytes(self.client.first_model()))
         for index in range(count):
             blob = BlobRef(MODEL, sha256_hex(b"%d" % index), size_bytes)
 
@@ -145,10 +145,6 @@ class Attack:
                 self.is_over.wait()
 
             self.again_and_again(lambda parts=parts: self.grpc.stub.UploadModel(parts(), timeout=PATIENCE_S))  # type: ignore[misc]
-
-
-def _start_of(client: NumpyClient) -> bytes:
-    return to_bytes(client.first_model())
 
 
 def honest_clients() -> list[NumpyClient]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -131,7 +131,7 @@ class ShortLived:
     def renewals(self, name: str) -> list[float]:
         """Times at which a process has renewed its own certificate, in seconds since the epoch."""
         event = "own_certificate_renewed" if name == "aggregator" else "certificate_renewed"
-        return [_time_of(line) for line in self.said(name, event)]
+        return [datetime.fromisoformat(line["timestamp"]).timestamp() for line in self.said(name, event)]
 
     def scraped(self, name: str) -> dict[tuple[str, ...], float]:
         """A trainer's counters by their names and labels."""
@@ -158,7 +158,3 @@ class ShortLived:
         for process in self.processes.values():
             if process.is_running:
                 process.kill()
-
-
-def _time_of(line: Mapping[str, Any]) -> float:
-    return datetime.fromisoformat(line["timestamp"]).timestamp()

@@ -13,18 +13,3 @@ from fedplcc.trainer.data.loading import (
 from fedplcc.trainer.data.sets.arrays import DatasetArrays
 from fedplcc.trainer.data.specs import opened_once
 from fedplcc.trainer.data.stages import StreamData, read_stream
-
-__all__ = [
-    "ClientData",
-    "DatasetArrays",
-    "ImageSet",
-    "Split",
-    "StreamData",
-    "describe",
-    "first_look",
-    "load_dataset",
-    "load_split",
-    "load_training_images",
-    "opened_once",
-    "read_stream",
-]

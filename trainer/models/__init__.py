@@ -35,22 +35,6 @@ from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.reproducibility.determinism import seeded
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
-__all__ = [
-    "Arrays",
-    "FeatureModel",
-    "FrozenBackbone",
-    "TimmModel",
-    "build_model",
-    "counting_layers",
-    "early_parts",
-    "head_modules",
-    "head_names",
-    "load_arrays",
-    "personal_names",
-    "state_arrays",
-    "tensor_lists",
-]
-
 BUILTIN: Mapping[str, Callable[[ModelSection, int, int], nn.Module]] = MappingProxyType(
     {
         "resnet10": lambda section, num_classes, image_size: _resnet(section, num_classes, 1),

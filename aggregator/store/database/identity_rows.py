@@ -22,7 +22,7 @@ class IdentityReads:
         table = schema.invitations
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.invitation_id == invitation_id)).first()
-            return None if row is None else _invitation_of(row)
+            return None if row is None else Invitation(**rows.checked(schema.invitations, row))
 
     def invited_domain(self: Reader, name: str) -> str:
         """See `Store.invited_domain`."""
@@ -112,10 +112,6 @@ class IdentityWrites:
 
 def _certificates(connection: Connection, query: Any) -> Iterator[Certificate]:
     return map(_certificate_of, connection.execute(query).all())
-
-
-def _invitation_of(row: Row[Any]) -> Invitation:
-    return Invitation(**rows.checked(schema.invitations, row))
 
 
 def _certificate_of(row: Row[Any]) -> Certificate:

@@ -158,10 +158,6 @@ def _load(kind: type[_Record], value: Any) -> _Record:
     return record
 
 
-def _blob(value: Any) -> BlobRef | None:
-    return None if value is None else _load(BlobRef, value)
-
-
 def run_row(run: Run) -> dict[str, Any]:
     """Return the row of a run, without the request that made it."""
     names = ["run_id", "name", "method", "config_json", "config_hash", "total_rounds", "seed", "is_pause_requested"]
@@ -251,7 +247,7 @@ def _results_in(record: Run | Round) -> dict[str, Any]:
 def _load_results(values: dict[str, Any]) -> None:
     """Put records in the place of the columns with a round's results."""
     for name in ("model", "prototypes", "start"):
-        values[name] = _blob(values[name])
+        values[name] = None if values[name] is None else _load(BlobRef, values[name])
     values["server_state"] = {role: _load(BlobRef, blob) for role, blob in (values["server_state"] or {}).items()}
 
 

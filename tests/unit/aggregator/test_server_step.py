@@ -43,9 +43,6 @@ class Creff(LocalFederation):
         document = {**a_document("creff", run={"rounds": rounds}), "method": {**SMALL, **hyper}}
         return self.coordinator.create_run("the run", document)
 
-    def to_end(self, rounds: int = 2) -> Run:
-        return self.run_to_end(self.begin(rounds).run_id)
-
     def to_training(self, number: int) -> NumpyClient:
         """Go on until ann is to train in this round."""
         self.begin(rounds=3)
@@ -67,7 +64,7 @@ def test_the_rounds_model_is_the_mean_with_the_new_head_and_the_next_round_start
     with Creff.small(folder) as federation:
         federation.keep = Keep(models=None, updates=9)
         federation.restart()
-        run = federation.to_end(rounds=3)
+        run = federation.run_to_end(federation.begin(3).run_id)
         assert run.status is RunStatus.COMPLETED
         for each in rounds_of(federation, run)[1:]:
             assert each.server_state.keys() == {FEATURES, HEAD}

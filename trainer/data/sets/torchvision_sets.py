@@ -129,7 +129,9 @@ def fetch(name: str, root: Path) -> Source:
                 raise StoreUnavailable(f"cannot write {known.title} to {root}: {error.strerror}") from error
             if isinstance(error, RuntimeError) and "Error downloading" in str(error):
                 raise _unreachable(known, error) from error
-            raise InvalidData(_damaged(known, root)) from error
+            raise InvalidData(
+                f"what {root} holds of {known.title} ({known.files}) is damaged; remove it and fetch it again"
+            ) from error
     return open_torchvision(name, root)
 
 
@@ -149,7 +151,3 @@ def _unreachable(known: TorchvisionSet, error: Exception) -> Unavailable:
         f"cannot fetch {known.title}: {' '.join(str(error).split())}; "
         "where there is no way out, fetch it elsewhere and copy the folder"
     )
-
-
-def _damaged(known: TorchvisionSet, root: Path) -> str:
-    return f"what {root} holds of {known.title} ({known.files}) is damaged; remove it and fetch it again"

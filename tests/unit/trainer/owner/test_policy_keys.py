@@ -161,13 +161,11 @@ FORBIDDEN: dict[str, Side] = {
 """Keys by which a run is forbidden on its configuration alone."""
 
 
-def the_keys() -> list[str]:
-    return [key for _, key in dotted_keys(Policy)]
-
-
 def test_every_key_is_tried_from_both_sides() -> None:
     """`approve` has the tests of approval, `leaves.logs` those of the site's log."""
-    assert sorted({*FORBIDDEN, *LEFT_OUT, "runs.allow_code", "approve", "leaves.logs"}) == sorted(the_keys())
+    assert sorted({*FORBIDDEN, *LEFT_OUT, "runs.allow_code", "approve", "leaves.logs"}) == sorted(
+        key for _, key in dotted_keys(Policy)
+    )
     assert not FORBIDDEN.keys() & LEFT_OUT.keys()
 
 
