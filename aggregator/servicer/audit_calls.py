@@ -37,7 +37,6 @@ class AuditCalls(admin_grpc.AdminServiceServicer):
     _audit: Audit
 
     async def ListAudit(self, request: admin_pb2.ListAuditRequest, context: Context) -> admin_pb2.ListAuditResponse:
-        """See AdminService.ListAudit."""
         if request.after < 0:
             raise MalformedRequest("after: a number from 0")
         limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
@@ -47,7 +46,6 @@ class AuditCalls(admin_grpc.AdminServiceServicer):
     async def ReportRefusals(
         self, request: admin_pb2.ReportRefusalsRequest, context: Context
     ) -> admin_pb2.ReportRefusalsResponse:
-        """See AdminService.ReportRefusals."""
         gateway = current_principal.get()
         refusals = limited("refusals", request.refusals, MAX_REPORTED)
         for refused in refusals:  # all of them before one is counted

@@ -27,7 +27,6 @@ class CertificateCalls(admin_grpc.AdminServiceServicer):
     async def RenewCertificate(
         self, request: admin_pb2.RenewCertificateRequest, context: Context
     ) -> admin_pb2.RenewCertificateResponse:
-        """See AdminService.RenewCertificate."""
         caller = current_principal.get()
         if caller.role is None or not caller.serial:
             raise FailedPrecondition("only who calls with a certificate has one to renew")
@@ -38,7 +37,6 @@ class CertificateCalls(admin_grpc.AdminServiceServicer):
     async def CreateInvitation(
         self, request: admin_pb2.CreateInvitationRequest, context: Context
     ) -> admin_pb2.CreateInvitationResponse:
-        """See AdminService.CreateInvitation."""
         role, name = _invited(request.role), plain_name("name", request.name)
         domain = plain_name("domain", request.domain) if request.domain else ""
         if domain and role is not Role.CLIENT:
@@ -58,7 +56,6 @@ class CertificateCalls(admin_grpc.AdminServiceServicer):
     async def ListCertificates(
         self, request: admin_pb2.ListCertificatesRequest, context: Context
     ) -> admin_pb2.ListCertificatesResponse:
-        """See AdminService.ListCertificates."""
         held = await call(self._admissions.list_certificates)
         return admin_pb2.ListCertificatesResponse(
             certificates=[
@@ -77,14 +74,12 @@ class CertificateCalls(admin_grpc.AdminServiceServicer):
     async def RevokeHolder(
         self, request: admin_pb2.RevokeHolderRequest, context: Context
     ) -> admin_pb2.RevokeHolderResponse:
-        """See AdminService.RevokeHolder."""
         role, name = _invited(request.role), plain_name("name", request.name)
         return admin_pb2.RevokeHolderResponse(revoked=await call(self._admissions.revoke, role, name))
 
     async def RotateAuthority(
         self, request: admin_pb2.RotateAuthorityRequest, context: Context
     ) -> admin_pb2.RotateAuthorityResponse:
-        """See AdminService.RotateAuthority."""
         rotate = self._admissions.finish_rotation if request.is_finish else self._admissions.begin_rotation
         return admin_pb2.RotateAuthorityResponse(roots_sha256=await call(rotate))
 

@@ -54,12 +54,10 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         self._thread, self._waiting = Threads(1, "enrolment", at_once=1, waiting=WAITING_OF_AN_ADDRESS), 0
 
     async def GetTime(self, request: enrol_pb2.GetTimeRequest, context: Context) -> enrol_pb2.GetTimeResponse:
-        """See EnrolService.GetTime."""
         self._check(request, context)
         return enrol_pb2.GetTimeResponse(time=self._clock(), federation=self._federation)
 
     async def Enrol(self, request: enrol_pb2.EnrolRequest, context: Context) -> enrol_pb2.EnrolResponse:
-        """See EnrolService.Enrol."""
         self._check(request, context)
         if len(request.secret) != SECRET_BYTES:
             raise MalformedRequest(f"secret: it has {SECRET_BYTES} bytes")
@@ -74,7 +72,6 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
     async def BeginRecovery(
         self, request: enrol_pb2.BeginRecoveryRequest, context: Context
     ) -> enrol_pb2.BeginRecoveryResponse:
-        """See EnrolService.BeginRecovery."""
         self._check(request, context)
         challenge = await self._call(context, self._admissions.begin_recovery, request.certificate)
         return enrol_pb2.BeginRecoveryResponse(challenge=challenge)
@@ -82,7 +79,6 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
     async def FinishRecovery(
         self, request: enrol_pb2.FinishRecoveryRequest, context: Context
     ) -> enrol_pb2.FinishRecoveryResponse:
-        """See EnrolService.FinishRecovery."""
         self._check(request, context)
         admitted = await self._call(
             context,

@@ -26,7 +26,6 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
     """Returns the federation's roots in PEM."""
 
     async def GetCaller(self, request: admin_pb2.GetCallerRequest, context: Context) -> admin_pb2.GetCallerResponse:
-        """See AdminService.GetCaller."""
         caller = current_principal.get()
         key = self._keys.find(caller.key_id) if caller.key_id else None
         return admin_pb2.GetCallerResponse(
@@ -39,25 +38,21 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
         )
 
     async def CreateKey(self, request: admin_pb2.CreateKeyRequest, context: Context) -> admin_pb2.CreateKeyResponse:
-        """See AdminService.CreateKey."""
         scopes = [_scope(name) for name in limited("scopes", request.scopes, len(Scope))]
         key, text = await call(self._keys.create, request.label, scopes, request.valid_s or KEY_S)
         return admin_pb2.CreateKeyResponse(key=_to_proto(key, current_principal.get().caller), text=text)
 
     async def ListKeys(self, request: admin_pb2.ListKeysRequest, context: Context) -> admin_pb2.ListKeysResponse:
-        """See AdminService.ListKeys."""
         keys, makers = await call(self._keys.list), await call(self._keys.makers)
         return admin_pb2.ListKeysResponse(keys=[_to_proto(key, makers.get(key.key_id, "")) for key in keys])
 
     async def RevokeKey(self, request: admin_pb2.RevokeKeyRequest, context: Context) -> admin_pb2.RevokeKeyResponse:
-        """See AdminService.RevokeKey."""
         await call(self._keys.revoke, request.key_id)
         return admin_pb2.RevokeKeyResponse()
 
     async def RevokeOwnKey(
         self, request: admin_pb2.RevokeOwnKeyRequest, context: Context
     ) -> admin_pb2.RevokeOwnKeyResponse:
-        """See AdminService.RevokeOwnKey."""
         key_id = current_principal.get().key_id
         if not key_id:
             raise KeyInvalid("this call ends the caller's own key, and has none")
@@ -67,7 +62,6 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
     async def CreateConsoleCode(
         self, request: admin_pb2.CreateConsoleCodeRequest, context: Context
     ) -> admin_pb2.CreateConsoleCodeResponse:
-        """See AdminService.CreateConsoleCode."""
         return admin_pb2.CreateConsoleCodeResponse(
             code=await call(self._keys.create_console_code, current_principal.get())
         )
@@ -75,7 +69,6 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
     async def RedeemConsoleCode(
         self, request: admin_pb2.RedeemConsoleCodeRequest, context: Context
     ) -> admin_pb2.RedeemConsoleCodeResponse:
-        """See AdminService.RedeemConsoleCode."""
         session, text = await call(self._keys.redeem_console_code, request.code)
         return admin_pb2.RedeemConsoleCodeResponse(text=text, expires_at=session.expires_at)
 

@@ -49,7 +49,6 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self._idle_s, self._max_hold_s = idle_s, max_hold_s
 
     async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
-        """See RoundService.Join."""
         require_client(request.client_id)
 
         def join() -> Membership:  # the thread makes the objects: 10,000 classes are many
@@ -60,7 +59,6 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     async def SyncRound(
         self, request: round_pb2.SyncRoundRequest, context: Context
     ) -> AsyncIterator[round_pb2.SyncRoundResponse]:
-        """See RoundService.SyncRound."""
         client_id, token = request.client_id, request.instance_token
         require_client(client_id)
         poll = poll_from_proto(request.poll) if request.HasField("poll") else None
@@ -96,7 +94,6 @@ class RoundServicer(round_grpc.RoundServiceServicer):
             self._wakeups.close_stream(client_id, stream)
 
     async def Heartbeat(self, request: round_pb2.HeartbeatRequest, context: Context) -> round_pb2.HeartbeatResponse:
-        """See RoundService.Heartbeat."""
         require_client(request.client_id)
         heartbeat = heartbeat_from_proto(request)
         is_wanted = self._coordinator.sign_of_life(heartbeat, request.instance_token)
@@ -110,7 +107,6 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     async def DownloadBlob(
         self, request: round_pb2.DownloadBlobRequest, context: Context
     ) -> AsyncIterator[round_pb2.DownloadBlobResponse]:
-        """See RoundService.DownloadBlob."""
         require_client(request.client_id)
         blob, kind, _path = await call(
             self._coordinator.transfers.open_download, request.client_id, request.instance_token, request.sha256
@@ -139,7 +135,6 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context
     ) -> round_pb2.GetUploadStatusResponse:
-        """See RoundService.GetUploadStatus."""
         require_client(request.header.client_id)
         header = upload_header_from_proto(request.header)
         offset, is_complete = await call(
@@ -155,19 +150,16 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     async def UploadModel(
         self, request_iterator: AsyncIterator[round_pb2.UploadModelRequest], context: Context
     ) -> round_pb2.UploadModelResponse:
-        """See RoundService.UploadModel."""
         return round_pb2.UploadModelResponse(offset_bytes=await self._receive(request_iterator, "model"))
 
     async def UploadPrototypes(
         self, request_iterator: AsyncIterator[round_pb2.UploadPrototypesRequest], context: Context
     ) -> round_pb2.UploadPrototypesResponse:
-        """See RoundService.UploadPrototypes."""
         return round_pb2.UploadPrototypesResponse(offset_bytes=await self._receive(request_iterator, "prototypes"))
 
     async def CommitUpdate(
         self, request: round_pb2.CommitUpdateRequest, context: Context
     ) -> round_pb2.CommitUpdateResponse:
-        """See RoundService.CommitUpdate."""
         require_client(request.client_id)
 
         def commit() -> CommittedUpdate:
@@ -185,7 +177,6 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     async def ReportEvaluation(
         self, request: round_pb2.ReportEvaluationRequest, context: Context
     ) -> round_pb2.ReportEvaluationResponse:
-        """See RoundService.ReportEvaluation."""
         require_client(request.client_id)
 
         def report() -> None:

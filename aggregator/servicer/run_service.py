@@ -82,7 +82,6 @@ class RunServicer(run_grpc.RunServiceServicer):
         self._uploading = Places(MAX_MODEL_UPLOADS_OF_A_CALLER, 0, "uploads of initial models")
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
-        """See RunService.CreateRun."""
         if len(request.config_json) > MAX_CONFIG_CHARACTERS:
             raise MalformedRequest(f"config_json has more than {MAX_CONFIG_CHARACTERS} characters")
         if self._creations >= MAX_CREATIONS:
@@ -97,7 +96,6 @@ class RunServicer(run_grpc.RunServiceServicer):
     async def UploadInitialModel(
         self, request_iterator: AsyncIterator[run_pb2.UploadInitialModelRequest], context: Context
     ) -> AsyncIterator[run_pb2.UploadInitialModelResponse]:
-        """See RunService.UploadInitialModel."""
         stream = aiter(request_iterator)
         first = await in_time(anext(stream, None), "the caller sends", self._idle_s)
         if first is None or first.WhichOneof("part") != "header":
@@ -134,11 +132,9 @@ class RunServicer(run_grpc.RunServiceServicer):
             self._model_uploads -= 1
 
     async def GetRun(self, request: run_pb2.GetRunRequest, context: Context) -> run_pb2.GetRunResponse:
-        """See RunService.GetRun."""
         return run_pb2.GetRunResponse(run=await self._encode(await call(self._coordinator.get_run, request.run_id)))
 
     async def ListRuns(self, request: run_pb2.ListRunsRequest, context: Context) -> run_pb2.ListRunsResponse:
-        """See RunService.ListRuns."""
         limit = page_size(request.page_size, default=50, most=MAX_RUNS)
         if request.wants_summaries:
             query = query_from_proto(request, limit=limit + 1)
@@ -159,7 +155,6 @@ class RunServicer(run_grpc.RunServiceServicer):
         return run_pb2.ListRunsResponse(runs=page, next_page_token=page[-1].run_id if is_cut else "")
 
     async def ListRounds(self, request: run_pb2.ListRoundsRequest, context: Context) -> run_pb2.ListRoundsResponse:
-        """See RunService.ListRounds."""
         limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
         rounds = listing(
             lambda last, most: self._coordinator.list_rounds(request.run_id, after=last, limit=most),
@@ -172,7 +167,6 @@ class RunServicer(run_grpc.RunServiceServicer):
     async def ListEvaluations(
         self, request: run_pb2.ListEvaluationsRequest, context: Context
     ) -> run_pb2.ListEvaluationsResponse:
-        """See RunService.ListEvaluations."""
         limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
         number = None if request.round < 0 else request.round
         reports = listing(
@@ -185,19 +179,16 @@ class RunServicer(run_grpc.RunServiceServicer):
         return run_pb2.ListEvaluationsResponse(evaluations=page, next_page_token=token)
 
     async def SteerRun(self, request: run_pb2.SteerRunRequest, context: Context) -> run_pb2.SteerRunResponse:
-        """See RunService.SteerRun."""
         verb = verb_from_proto(request)
         run = await call(self._coordinator.steer, request.run_id, verb, request_id=request.request_id)
         return run_pb2.SteerRunResponse(run=await self._encode(run))
 
     async def UpdateRun(self, request: run_pb2.UpdateRunRequest, context: Context) -> run_pb2.UpdateRunResponse:
-        """See RunService.UpdateRun."""
         change = change_from_proto(request)
         run = await call(self._coordinator.labels.change, request.run_id, change, request_id=request.request_id)
         return run_pb2.UpdateRunResponse(run=await self._encode(run))
 
     async def DeleteRun(self, request: run_pb2.DeleteRunRequest, context: Context) -> run_pb2.DeleteRunResponse:
-        """See RunService.DeleteRun."""
         if self._deletions >= MAX_DELETIONS:
             raise Overloaded(f"{MAX_DELETIONS} runs are being deleted; try again in a moment")
         self._deletions += 1
@@ -210,14 +201,12 @@ class RunServicer(run_grpc.RunServiceServicer):
     async def ForgetClient(
         self, request: run_pb2.ForgetClientRequest, context: Context
     ) -> run_pb2.ForgetClientResponse:
-        """See RunService.ForgetClient."""
         client = await call(self._coordinator.forget_client, request.client_id)
         return run_pb2.ForgetClientResponse(client=client_to_proto(client))
 
     async def WatchRun(
         self, request: run_pb2.WatchRunRequest, context: Context
     ) -> AsyncIterator[run_pb2.WatchRunResponse]:
-        """See RunService.WatchRun."""
         if request.follow and (request.before_sequence or request.newest_first):
             raise MalformedRequest(
                 "before_sequence, newest_first: not with follow, which gives events in order and without an end"
@@ -251,7 +240,6 @@ class RunServicer(run_grpc.RunServiceServicer):
                 await asyncio.sleep(max(0.0, read_at + BETWEEN_READS_S - time.monotonic()))
 
     async def ListClients(self, request: run_pb2.ListClientsRequest, context: Context) -> run_pb2.ListClientsResponse:
-        """See RunService.ListClients."""
         if request.HasField("log"):
             require_scope(Scope.RUN, current_principal.get())
             after, level = request.log.after, LOG_LEVEL.member(request.log.level, "log.level")
@@ -269,7 +257,6 @@ class RunServicer(run_grpc.RunServiceServicer):
     async def FetchArtifact(
         self, request: run_pb2.FetchArtifactRequest, context: Context
     ) -> AsyncIterator[run_pb2.FetchArtifactResponse]:
-        """See RunService.FetchArtifact."""
         kinds = {run_pb2.ARTIFACT_KIND_MODEL: "model", run_pb2.ARTIFACT_KIND_PROTOTYPES: "prototypes"}
         kind = kinds.get(request.kind)
         if kind is None:
@@ -285,7 +272,6 @@ class RunServicer(run_grpc.RunServiceServicer):
     async def GetPrototypeMap(
         self, request: run_pb2.GetPrototypeMapRequest, context: Context
     ) -> run_pb2.GetPrototypeMapResponse:
-        """See RunService.GetPrototypeMap."""
         if self._maps_asked >= MAX_MAPS_ASKED:
             raise Overloaded(f"{MAX_MAPS_ASKED} prototype maps are being asked for; try again in a moment")
         self._maps_asked += 1

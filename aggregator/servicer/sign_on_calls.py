@@ -25,7 +25,6 @@ class SignOnCalls(admin_grpc.AdminServiceServicer):
     """None where no provider is set."""
 
     async def SignOn(self, request: admin_pb2.SignOnRequest, context: Context) -> admin_pb2.SignOnResponse:
-        """See AdminService.SignOn."""
         step, sign_ons = request.WhichOneof("step"), self._sign_ons
         if step is None:
             return admin_pb2.SignOnResponse(name="" if sign_ons is None else sign_ons.name)

@@ -26,7 +26,6 @@ class AuditReads:
     """Reads of a `Store` (see base.py) about the audit."""
 
     def list_audit(self: Reader, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
-        """See `Store.list_audit`."""
         table = schema.audit
         query = select(table).where(table.c.number > after).order_by(table.c.number).limit(limit)
         with self._reading() as connection:
@@ -39,14 +38,12 @@ class AuditReads:
             return [AuditEntry(**row._mapping) for row in found]
 
     def key_makers(self: Reader) -> dict[str, str]:
-        """See `Store.key_makers`."""
         audit = schema.audit.c
         query = select(audit.target, audit.caller).where(audit.method == "CreateKey", audit.outcome == DONE)
         with self._reading() as connection:
             return {target: caller for target, caller in connection.execute(query)}
 
     def open_run_creators(self: Reader) -> dict[str, str]:
-        """See `Store.open_run_creators`."""
         audit, runs = schema.audit.c, schema.runs.c
         ended = [status.value for status in RunStatus if status.is_final]
         query = select(audit.target, audit.caller).where(
@@ -58,7 +55,6 @@ class AuditReads:
             return {target: caller for target, caller in connection.execute(query)}
 
     def audit_head(self: Reader) -> AuditHead:
-        """See `Store.audit_head`."""
         with self._reading() as connection:
             return _head(connection)
 
@@ -70,7 +66,6 @@ class AuditWrites:
     """The last entry that this transaction wrote; None before the first."""
 
     def add_audit(self: _Writer, records: Sequence[AuditRecord]) -> None:
-        """See `Transaction.add_audit`."""
         head = _head(self._connection) if self._audit_head is None else self._audit_head
         entries = []
         for record in records:

@@ -18,14 +18,12 @@ class IdentityReads:
     """Reads of a `Store` (see base.py) about invitations and certificates."""
 
     def find_invitation(self: Reader, invitation_id: str) -> Invitation | None:
-        """See `Store.find_invitation`."""
         table = schema.invitations
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.invitation_id == invitation_id)).first()
             return None if row is None else Invitation(**rows.checked(schema.invitations, row))
 
     def invited_domain(self: Reader, name: str) -> str:
-        """See `Store.invited_domain`."""
         table = schema.invitations
         admitted = (table.c.role == Role.CLIENT.value) & (table.c.name == name) & table.c.spent_at.is_not(None)
         newest = select(table.c.domain).where(admitted).order_by(table.c.spent_at.desc()).limit(1)
@@ -33,35 +31,30 @@ class IdentityReads:
             return str(connection.execute(newest).scalar() or "")
 
     def count_open_invitations(self: Reader, now: float) -> int:
-        """See `Store.count_open_invitations`."""
         table = schema.invitations
         is_open = table.c.spent_at.is_(None) & (table.c.expires_at > now)
         with self._reading() as connection:
             return int(connection.execute(select(func.count()).select_from(table).where(is_open)).scalar_one())
 
     def find_certificate(self: Reader, serial: str) -> Certificate | None:
-        """See `Store.find_certificate`."""
         table = schema.certificates
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.serial == serial)).first()
             return None if row is None else _certificate_of(row)
 
     def certificates_of(self: Reader, role: str, name: str) -> list[Certificate]:
-        """See `Store.certificates_of`."""
         table = schema.certificates
         query = select(table).where(table.c.role == role, table.c.name == name)
         with self._reading() as connection:
             return list(_certificates(connection, query.order_by(table.c.issued_at.desc(), table.c.serial)))
 
     def has_holder(self: Reader, role: str) -> bool:
-        """See `Store.has_holder`."""
         table = schema.certificates
         query = select(table.c.serial).where(table.c.role == role, table.c.revoked_at.is_(None)).limit(1)
         with self._reading() as connection:
             return connection.execute(query).first() is not None
 
     def list_certificates(self: Reader, *, ending_after: float, limit: int) -> list[Certificate]:
-        """See `Store.list_certificates`."""
         table = schema.certificates
         query = select(table).where(table.c.not_after > ending_after)
         query = query.order_by(table.c.role, table.c.name, table.c.issued_at.desc(), table.c.serial).limit(limit)
@@ -69,14 +62,12 @@ class IdentityReads:
             return list(_certificates(connection, query))
 
     def list_serials(self: Reader) -> dict[str, bool]:
-        """See `Store.list_serials`."""
         table = schema.certificates
         query = select(table.c.serial, table.c.revoked_at.is_not(None))
         with self._reading() as connection:
             return {serial: bool(is_revoked) for serial, is_revoked in connection.execute(query)}
 
     def revoked_holders(self: Reader, role: str) -> frozenset[str]:
-        """See `Store.revoked_holders`."""
         table = schema.certificates
         query = select(table.c.name).where(table.c.role == role).group_by(table.c.name)
         with self._reading() as connection:
@@ -88,21 +79,17 @@ class IdentityWrites:
     """Writes of a `Transaction` (see base.py) about invitations and certificates."""
 
     def save_invitation(self: Writer, invitation: Invitation) -> None:
-        """See `Transaction.save_invitation`."""
         self._upsert(schema.invitations, rows.sealed(schema.invitations, asdict(invitation)))
 
     def save_certificate(self: Writer, certificate: Certificate) -> None:
-        """See `Transaction.save_certificate`."""
         self._upsert(schema.certificates, rows.sealed(schema.certificates, asdict(certificate)))
 
     def forget_open_invitations(self: Writer, role: str, name: str) -> None:
-        """See `Transaction.forget_open_invitations`."""
         table = schema.invitations
         is_it = (table.c.role == role) & (table.c.name == name) & table.c.spent_at.is_(None)
         self._connection.execute(delete(table).where(is_it))
 
     def forget_ended(self: Writer, before: float) -> None:
-        """See `Transaction.forget_ended`."""
         invitations, certificates = schema.invitations, schema.certificates
         self._connection.execute(delete(certificates).where(certificates.c.not_after < before))
         is_holders = (certificates.c.role == invitations.c.role) & (certificates.c.name == invitations.c.name)

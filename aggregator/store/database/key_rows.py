@@ -19,14 +19,12 @@ class KeyReads:
     """Reads of a `Store` (see base.py) about keys."""
 
     def find_key(self: Reader, key_id: str) -> ApiKey | None:
-        """See `Store.find_key`."""
         table = schema.api_keys
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.key_id == key_id)).first()
             return None if row is None else _key_of(row)
 
     def list_keys(self: Reader, *, ending_after: float, limit: int) -> list[ApiKey]:
-        """See `Store.list_keys`."""
         table = schema.api_keys
         query = select(table).where(table.c.expires_at > ending_after, table.c.revoked_at.is_(None))
         with self._reading() as connection:
@@ -38,12 +36,10 @@ class KeyWrites:
     """Writes of a `Transaction` (see base.py) about keys."""
 
     def save_key(self: Writer, key: ApiKey) -> None:
-        """See `Transaction.save_key`."""
         values = asdict(key)
         self._upsert(schema.api_keys, rows.sealed(schema.api_keys, values | {"scopes": list(key.scopes)}))
 
     def forget_ended_keys(self: Writer, now: float, before: float, most: int) -> None:
-        """See `Transaction.forget_ended_keys`."""
         table = schema.api_keys
         has_ended = or_(table.c.expires_at < now, table.c.revoked_at.is_not(None))
         newest = select(table.c.key_id).where(has_ended).order_by(table.c.created_at.desc(), table.c.key_id)

@@ -36,14 +36,12 @@ class LabelReads:
     """Reads of a `Store` (see base.py) about labels and deleted runs."""
 
     def find_labels(self: Reader, run_id: str) -> RunLabels:
-        """See `Store.find_labels`."""
         table = schema.run_labels
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.run_id == run_id)).first()
         return RunLabels() if row is None else labels_of(row)
 
     def deleted_runs(self: Reader, *, with_rows: bool = False) -> list[str]:
-        """See `Store.deleted_runs`."""
         table = schema.run_labels
         query = select(table.c.run_id).where(table.c.deleted_at.is_not(None)).order_by(table.c.run_id)
         if with_rows:
@@ -53,7 +51,6 @@ class LabelReads:
             return list(connection.execute(query).scalars())
 
     def damaged_deletions(self: Reader) -> list[str]:
-        """See `Store.damaged_deletions`."""
         table, found = schema.run_labels, list[str]()
         names = select(table.c.run_id).where(table.c.deleted_at.is_not(None)).order_by(table.c.run_id)
         with self._reading() as connection:
@@ -76,7 +73,6 @@ class LabelWrites:
     """Writes of a `Transaction` (see base.py): labels, and deletions."""
 
     def save_labels(self: Writer, run_id: str, labels: RunLabels) -> None:
-        """See `Transaction.save_labels`."""
         values = {
             "run_id": run_id,
             "tags": list(labels.tags),
@@ -91,7 +87,6 @@ class LabelWrites:
             self._connection.execute(insert(table), [{"tag": tag, "run_id": run_id} for tag in labels.tags])
 
     def remove_rows(self: Writer, run_id: str, most: int) -> int:
-        """See `Transaction.remove_rows`."""
         self.write_gathered()
         removed = 0
         for table in _OF_RUN:
@@ -105,7 +100,6 @@ class LabelWrites:
         return removed
 
     def forget_client(self: Writer, client_id: str) -> None:
-        """See `Transaction.forget_client`."""
         self.write_gathered()
         for table in (schema.client_blobs, schema.clients):
             self._connection.execute(delete(table).where(table.c.client_id == client_id))

@@ -43,7 +43,6 @@ class RunListReads:
     """Read of a `Store` (see base.py) for lists of runs."""
 
     def find_runs(self: Reader, query: RunQuery) -> RunList:
-        """See `Store.find_runs`."""
         table, filters = schema.runs, _filters(query)
         counts = select(table.c.status, func.count().label("number")).where(*filters).group_by(table.c.status)
         matching = select(table.c.run_id).where(*filters)

@@ -38,7 +38,6 @@ class RunReads:
     """Reads of a `Store` (see base.py) about runs and rounds."""
 
     def open_runs(self: Reader) -> list[Run]:
-        """See `Store.open_runs`."""
         ended = [status.value for status in RunStatus if status.is_final]
         query = select(schema.runs).where(schema.runs.c.status.not_in(ended))
         with self._reading() as connection:
@@ -47,7 +46,6 @@ class RunReads:
     def completed_runs(
         self: Reader, *, methods: Sequence[str], since: float, limit: int
     ) -> list[tuple[str, tuple[str, ...]]]:
-        """See `Store.completed_runs`."""
         table = schema.runs
         query = (
             select(table.c.run_id, table.c.roster, table.c.retired)
@@ -60,7 +58,6 @@ class RunReads:
         return [(row.run_id, _with_states(row.roster, rows.retirements(row.retired))) for row in found]
 
     def ended_retirements(self: Reader, *, limit: int) -> list[tuple[str, Mapping[str, Retired]]]:
-        """See `Store.ended_retirements`."""
         table, ended = schema.runs, [status.value for status in RunStatus if status.is_final]
         query = (
             select(table.c.run_id, table.c.retired)
@@ -75,19 +72,16 @@ class RunReads:
                 return []  # of a damaged row; no trainer is kept away for that
 
     def find_run(self: Reader, run_id: str, *, of: str | None = None) -> Run | None:
-        """See `Store.find_run`."""
         with self._reading() as connection:
             query = select(schema.runs).where(schema.runs.c.run_id == run_id, _IS_KEPT)
             found = _runs(connection, query, whole=True, of=of)
         return found[0] if found else None
 
     def find_status(self: Reader, run_id: str) -> RunStatus | None:
-        """See `Store.find_status`."""
         row = self._first(select(schema.runs.c.status).where(schema.runs.c.run_id == run_id, _IS_KEPT))
         return None if row is None else RunStatus(row.status)
 
     def list_runs(self: Reader, *, limit: int, before: str = "") -> list[Run]:
-        """See `Store.list_runs`."""
         table = schema.runs
         query = select(table).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc()).limit(limit)
         with self._reading() as connection:
@@ -98,14 +92,12 @@ class RunReads:
             return _runs(connection, query, whole=False)
 
     def run_ids(self: Reader) -> list[str]:
-        """See `Store.run_ids`."""
         table = schema.runs
         query = select(table.c.run_id).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc())
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
     def last_release(self: Reader, client_id: str) -> tuple[RunSpec, int] | None:
-        """See `Store.last_release`."""
         updates, runs = schema.updates, schema.runs
         query = (
             select(runs.c.run_id, runs.c.config_json, runs.c.config_hash, updates.c.round)
@@ -122,7 +114,6 @@ class RunReads:
         return None
 
     def runs_of_model(self: Reader, sha256: str) -> list[str]:
-        """See `Store.runs_of_model`."""
         runs, rounds = schema.runs, schema.rounds
         made = rounds.c.model.cast(Text).contains(sha256) | rounds.c.start.cast(Text).contains(sha256)
         query = (
@@ -134,19 +125,16 @@ class RunReads:
             return list(connection.execute(query).scalars())
 
     def list_rounds(self: Reader, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
-        """See `Store.list_rounds`."""
         table = schema.rounds
         query = select(table).where(table.c.run_id == run_id, table.c.number > after).order_by(table.c.number)
         with self._reading() as connection:
             return [rows.round_of(row) for row in connection.execute(query.limit(limit)).all()]
 
     def find_round(self: Reader, run_id: str, number: int, *, of: str | None = None) -> Round | None:
-        """See `Store.find_round`."""
         with self._reading() as connection:
             return _find_round(connection, run_id, number, whole=True, of=of)
 
     def first_evaluation(self: Reader, run_id: str, client_id: str, *, before: int) -> Evaluation | None:
-        """See `Store.first_evaluation`."""
         values = {"run_id": run_id, "client_id": client_id}
         with self._reading() as connection:
             try:

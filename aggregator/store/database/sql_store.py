@@ -102,7 +102,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
-        """See `Store.transaction`."""
         with database_errors("cannot write to the database"):
             with self._database.transaction() as connection:
                 transaction = SqlTransaction(connection, self._next_commit)
@@ -114,13 +113,11 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             self._database.note_committed()
 
     def find_request(self, request_id: str) -> tuple[str, str] | None:
-        """See `Store.find_request`."""
         table = schema.runs
         row = self._first(select(table.c.run_id, table.c.request_hash).where(table.c.request_id == request_id))
         return None if row is None else (row.run_id, row.request_hash)
 
     def find_control_request(self, request_id: str) -> ControlRequest | None:
-        """See `Store.find_control_request`."""
         table = schema.control_requests
         row = self._first(select(table).where(table.c.request_id == request_id))
         return None if row is None else ControlRequest(**_without_digest(row))
@@ -128,7 +125,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
     def list_evaluations(
         self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
     ) -> list[tuple[int, Evaluation]]:
-        """See `Store.list_evaluations`."""
         table = schema.evaluations
         is_after = tuple_(table.c.round, table.c.client_id) > after
         query = select(table).where(table.c.run_id == run_id, is_after)
@@ -139,7 +135,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             return [(row.round, rows.evaluation_of(row)) for row in connection.execute(query).all()]
 
     def list_events(self, query: EventQuery) -> list[Event]:
-        """See `Store.list_events`."""
         table = schema.events
         order = table.c.sequence.desc() if query.newest_first else table.c.sequence
         found = select(table).where(table.c.sequence > query.after).order_by(order).limit(query.limit)
@@ -155,19 +150,16 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             return [Event(**_without_digest(row)) for row in connection.execute(found).all()]
 
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
-        """See `Store.list_clients`."""
         table = schema.clients
         query = select(table).where(table.c.client_id > after).order_by(table.c.client_id).limit(limit)
         with self._reading() as connection:
             return [rows.client_of(row) for row in connection.execute(query).all()]
 
     def find_client(self, client_id: str) -> Client | None:
-        """See `Store.find_client`."""
         row = self._first(select(schema.clients).where(schema.clients.c.client_id == client_id))
         return None if row is None else rows.client_of(row)
 
     def last_committed(self, client_id: str) -> CommittedUpdate | None:
-        """See `Store.last_committed`."""
         table = schema.updates
         query = select(table).where(table.c.client_id == client_id).order_by(table.c.commit_order.desc()).limit(1)
         try:
@@ -183,7 +175,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
     def list_updates(
         self, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
     ) -> list[tuple[int, Update]]:
-        """See `Store.list_updates`."""
         table = schema.updates
         is_after = tuple_(table.c.round, table.c.client_id) > after
         query = select(table).where(table.c.run_id == run_id, is_after).order_by(table.c.round, table.c.client_id)
@@ -191,7 +182,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             return [(row.round, rows.update_of(row)) for row in connection.execute(query.limit(limit)).all()]
 
     def newest_updates(self, run_id: str, *, first: int, end: int) -> dict[str, Update]:
-        """See `Store.newest_updates`."""
         table = schema.updates
         is_asked = (table.c.run_id == run_id) & (table.c.round >= first) & (table.c.round < end)
         last = func.max(table.c.round).label("last")
@@ -202,16 +192,13 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             return {row.client_id: rows.update_of(row) for row in connection.execute(query).all()}
 
     def has_stored(self, client_id: str, sha256: str) -> bool:
-        """See `Store.has_stored`."""
         return self._first(_CLIENT_BLOB, {"client_id": client_id, "sha256": sha256}) is not None
 
     def find_blob(self, sha256: str) -> int | None:
-        """See `Store.find_blob`."""
         row = self._first(_BLOB_SIZE, {"sha256": sha256})
         return row.size_bytes if row is not None and isinstance(row.size_bytes, int) else None
 
     def list_blobs(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """See `Store.list_blobs`."""
         table = schema.blobs
         query = select(table).where(table.c.sha256 > after).order_by(table.c.sha256).limit(limit)
         with self._reading() as connection:
@@ -219,14 +206,12 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
         return [(row.sha256, row.size_bytes if isinstance(row.size_bytes, int) else UNKNOWN_SIZE) for row in found]
 
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
-        """See `Store.domains`."""
         wanted = set(clients)
         with self._reading() as connection:
             found = connection.execute(select(schema.clients.c.client_id, schema.clients.c.domain)).all()
         return {row.client_id: row.domain for row in found if row.client_id in wanted}
 
     def close(self) -> None:
-        """See `Store.close`."""
         self._database.close()
 
     def _first(self, query: Any, values: Mapping[str, Any] | None = None) -> Row[Any] | None:
@@ -268,22 +253,18 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
                 self._connection.execute(statement, gathered[table])
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
-        """See `Transaction.add_run`."""
         self._insert(schema.runs, {**rows.run_row(run), "request_id": request_id, "request_hash": request_hash})
 
     def add_control_request(self, request: ControlRequest) -> None:
-        """See `Transaction.add_control_request`."""
         self._insert(schema.control_requests, rows.control_request_row(request))
 
     def save_run(self, run: Run) -> None:
-        """See `Transaction.save_run`."""
         values = rows.run_row(run)
         self._connection.execute(_SAVE_RUN, {"key": values.pop("run_id"), **values})
         if run.current_round is not None:
             self._upsert(schema.rounds, rows.round_row(run.run_id, run.current_round))
 
     def add_update(self, run_id: str, round_number: int, committed: Update) -> None:
-        """See `Transaction.add_update`."""
         if self.next_commit is None:
             self.next_commit = self._connection.execute(_NEXT_COMMIT).scalar_one()
         self._gather(schema.updates, rows.update_row(run_id, round_number, committed, self.next_commit))
@@ -293,13 +274,11 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
             self._gather(schema.client_blobs, {"client_id": committed.client_id, "sha256": blob.sha256})
 
     def end_damaged_run(self, run_id: str) -> None:
-        """See `Transaction.end_damaged_run`."""
         table = schema.runs
         stopped = update(table).where(table.c.run_id == run_id).values(status=RunStatus.STOPPED.value)
         self._connection.execute(stopped)
 
     def remove_update(self, run_id: str, round_number: int, removed: Update) -> None:
-        """See `Transaction.remove_update`."""
         client_id, table, stored = removed.client_id, schema.updates, schema.client_blobs
         is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
         self.write_gathered()
@@ -308,36 +287,29 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
         self._connection.execute(delete(stored).where(stored.c.client_id == client_id, stored.c.sha256.in_(names)))
 
     def remove_evaluation(self, run_id: str, round_number: int, client_id: str) -> None:
-        """See `Transaction.remove_evaluation`."""
         table = schema.evaluations
         is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
         self.write_gathered()
         self._connection.execute(delete(table).where(is_it))
 
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
-        """See `Transaction.add_evaluation`."""
         self._gather(schema.evaluations, rows.evaluation_row(run_id, round_number, evaluation))
 
     def save_client(self, client: Client) -> None:
-        """See `Transaction.save_client`."""
         self._upsert(schema.clients, rows.client_row(client))
 
     def add_blob(self, blob: BlobRef) -> None:
-        """See `Transaction.add_blob`."""
         self._gather(schema.blobs, rows.blob_row(blob))
 
     def forget_blobs(self, sha256s: Sequence[str]) -> None:
-        """See `Transaction.forget_blobs`."""
         self.write_gathered()
         for table in (schema.client_blobs, schema.blobs):
             self._connection.execute(delete(table).where(table.c.sha256.in_(sha256s)))
 
     def add_event(self, event: Event) -> None:
-        """See `Transaction.add_event`."""
         self.add_events([event])
 
     def add_events(self, events: Sequence[Event]) -> None:
-        """See `Transaction.add_events`."""
         if events:
             is_sqlite = self._connection.dialect.name == "sqlite"
             statement = _insert_into(schema.events) if is_sqlite else _ADD_EVENT
