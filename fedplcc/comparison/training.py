@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -129,9 +128,7 @@ class CellsShown(AbstractContextManager["CellsShown"]):
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._progress.stop()
 
     def begins(self, cell: Cell) -> None:

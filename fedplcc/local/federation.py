@@ -15,7 +15,6 @@ import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fedplcc.gateway_client.clients import AsyncGateway
@@ -179,9 +178,7 @@ class LocalFederation:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self._end()
 
     async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:

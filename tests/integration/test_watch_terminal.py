@@ -11,7 +11,6 @@ import subprocess
 import sys
 import termios
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 import pytest
@@ -51,9 +50,7 @@ class Terminal:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait(WAIT_S)

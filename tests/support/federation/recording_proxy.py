@@ -7,7 +7,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import grpc
@@ -62,9 +61,7 @@ class RecordingProxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # gener
         self._server.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._channel.close()
         self._server.stop(0).wait()
         self._pool.shutdown()

@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -66,9 +65,7 @@ class ServedGateway:
         self.http = httpx.Client(base_url=self.url, timeout=None, verify=context_for(self.url))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.http.close()
         self.stop()
         self.stop_aggregator()
