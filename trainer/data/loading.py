@@ -297,24 +297,18 @@ def load_split(
     source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
-    read = [
-        _read(
-            part,
-            class_ids,
-            contract.image_size,
-            _selections(source, part, samples_per_class, seed, fraction=fraction),
-            reader.part(number, len(parts)),
-        )
-        for number, part in enumerate(parts)
-    ]
-    if len(read) == 1:  # without a second copy of what may be large
-        return read[0][0], tuple(read[0][1])
+    wanted = [_selections(source, part, samples_per_class, seed, fraction=fraction) for part in parts]
+    read = read_sides([*zip(parts, wanted, strict=True)], contract.image_size, reader)
+    sets = [_image_set(part, each, class_ids) for part, each in zip(parts, read, strict=True)]
+    unreadable = tuple(name for each in read for name in each.unreadable)
+    if len(sets) == 1:  # without a second copy of what may be large
+        return sets[0], unreadable
     images = ImageSet(
-        joined_images([each.images for each, _ in read]),
-        np.concatenate([images.labels_N for images, _ in read]),
-        tuple(mark for images, _ in read for mark in images.marks),
+        joined_images([each.images for each in sets]),
+        np.concatenate([each.labels_N for each in sets]),
+        tuple(mark for each in sets for mark in each.marks),
     )
-    return images, tuple(name for _, unreadable in read for name in unreadable)
+    return images, unreadable
 
 
 def describe(

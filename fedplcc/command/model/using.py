@@ -170,9 +170,7 @@ def evaluate(
     console = console_for(json=as_json)
     for line in evaluation.lines():
         console.print(line)
-    if evaluation.unreadable:
-        count, first = len(evaluation.unreadable), evaluation.unreadable[0]
-        say(f"files that could not be read are left out: {count}, the first is {first}")
+    _say_unreadable(evaluation.unreadable)
     folder = out or evaluation_folder(trained, data, split.value)
     make_folder(folder)
     names = write_evaluation(folder, evaluation)
@@ -270,9 +268,7 @@ def adapt(
     make_folder(place.parent)
     adapted = (with_temperature if temperature else with_statistics)(trained, data, subset)
     write_adapted(place, adapted)
-    if adapted.unreadable:
-        count, first = len(adapted.unreadable), adapted.unreadable[0]
-        say(f"files that could not be read are left out: {count}, the first is {first}")
+    _say_unreadable(adapted.unreadable)
     for doubt in adapted.doubts:
         say(doubt)
     console, description = console_for(json=as_json), adapted.description
@@ -328,3 +324,8 @@ def export(
     if as_json:
         difference = None if comparison is None else {"logits": comparison.logits, "features": comparison.features}
         print(canonical_json({"file": str(onnx.resolve()), "difference": difference, "metadata": metadata(trained)}))
+
+
+def _say_unreadable(names: Sequence[str]) -> None:
+    if names:
+        say(f"files that could not be read are left out: {len(names)}, the first is {names[0]}")
