@@ -15,6 +15,7 @@ import pytest
 
 from fedplcc.shared.errors import DiskFull, StoreUnavailable
 from fedplcc.shared.process import disk
+from fedplcc.trainer.owner.egress import log as egress_log
 from fedplcc.trainer.owner.egress.log import (
     LOG_FILE,
     MAX_OLD_FILES,
@@ -160,6 +161,32 @@ def test_killed_at_any_step_no_line_of_what_left_is_lost_or_made_twice(tmp_path:
         if has_ended:
             break
     assert at > 30
+
+
+def test_killed_while_two_old_files_become_one_the_lines_that_stay_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(egress_log, "MAX_OLD_FILES", 2)
+    messages = [
+        commit(0),
+        commit(1),
+        *(Message.whole(What.PROBLEM, b"no", run=f"vain-{number}") for number in range(8)),
+    ]
+    for at in itertools.count(1):
+        folder, left = tmp_path / f"{at}", []
+        folder.mkdir()
+        with killed_at(at):
+            log = EgressLog(folder, max_bytes=600)
+            for message in messages:
+                write(log, message)
+                left.append(message.round)
+        again = EgressLog(folder, max_bytes=600)
+        for message in messages[len(left) :]:
+            write(again, message)
+        assert {0, 1} <= set(rounds(folder))
+        if len(left) == len(messages):
+            break
+    assert at > 40
 
 
 @pytest.fixture
