@@ -57,9 +57,8 @@ class Layouts:
         lists = self._lists.get(run.run_id)
         if lists is None:
             first = self._store.find_round(run.run_id, 0)
-            assert first is not None
-            update = next(iter(first.updates.values()), None)
-            if update is None:
+            update = None if first is None else next(iter(first.updates.values()), None)
+            if update is None:  # it has just been deleted perhaps
                 raise PayloadCorrupt(f"round 0 of run {run.run_id} has no update")
             lists = self._lists[run.run_id] = update.payload.int_lists
         return lists

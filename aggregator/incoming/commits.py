@@ -28,7 +28,7 @@ from fedplcc.aggregator.rounds.configuration import config_of, place_of
 from fedplcc.aggregator.rounds.machine import opening, round_parts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore, BlobWriter
-from fedplcc.shared.errors import PayloadCorrupt, RowCorrupt
+from fedplcc.shared.errors import BlobNotFound, PayloadCorrupt, RowCorrupt
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.shared.types import (
     MODEL,
@@ -118,10 +118,14 @@ class Commits:
                         writer = unfinished.enter_context(self._blobs.writing(MODEL))
                     try:
                         update = self._checked_or_damaged(run, number, update, session.client, arrived, writer)
-                    except PayloadCorrupt:
+                    except (PayloadCorrupt, FileNotFoundError) as error:
                         park_if_damaged(self._ledger, run_id, self._blobs)
                         run = self._ledger.get(run_id, of=client_id)  # it may have gone on, and its models with it
                         round_parts.add_update(run, number, update, now=self._ledger.now())
+                        if isinstance(error, FileNotFoundError):
+                            raise BlobNotFound(
+                                "what was uploaded gave way while it was checked; send it again"
+                            ) from error
                         raise
                 with self._ledger.write_trouble.writing("uploads"):
                     if writer is not None:

@@ -76,9 +76,10 @@ NEVER_PASSED: Mapping[str, str] = {
     "trainer.policy.rename": "a trainer with a policy: tests/unit/trainer/owner/test_in_force.py",
     "trainer.policy.write": "a trainer with a policy: tests/unit/trainer/owner/test_in_force.py",
     "trainer.egress.remove": "thousands of rounds: tests/unit/trainer/owner/test_egress_log.py",
-    "trainer.egress.old.fsync_folder": "thousands of rounds: tests/unit/trainer/owner/test_egress_log.py",
-    "trainer.egress.old.remove": "thousands of rounds: tests/unit/trainer/owner/test_egress_log.py",
-    "trainer.egress.old.link": "thousands of rounds: tests/unit/trainer/owner/test_egress_log.py",
+    **{
+        f"trainer.egress.old.{step}": "thousands of rounds: tests/unit/trainer/owner/test_egress_log.py"
+        for step in ("fsync", "fsync_folder", "link", "remove", "rename", "write")
+    },
     "trainer.egress.reserve.remove": "a full disk: tests/unit/trainer/owner/test_egress_log.py",
     "trainer.privacy.budget.fsync": "a run with noise: tests/unit/trainer/privacy/test_budget.py",
     "trainer.privacy.budget.fsync_folder": "a run with noise: tests/unit/trainer/privacy/test_budget.py",

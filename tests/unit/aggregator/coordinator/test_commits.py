@@ -23,6 +23,7 @@ from fedplcc.shared.errors import (
     ChunkOutOfOrder,
     ChunkTooLarge,
     ClientIdTaken,
+    ClientQuarantined,
     FedplccError,
     MalformedUpdate,
     NotInCohort,
@@ -35,7 +36,7 @@ from fedplcc.shared.errors import (
     UpdateConflict,
     UploadSuperseded,
 )
-from fedplcc.shared.steering import StopRun
+from fedplcc.shared.steering import QuarantineClient, StopRun, Verb
 from fedplcc.shared.types import (
     BlobRef,
     CommittedUpdate,
@@ -89,20 +90,31 @@ def refused(federation: LocalFederation, run: Run) -> list[tuple[int, str, str]]
 # Once and again
 
 
-def test_an_update_whose_run_ends_while_it_is_checked_is_late_and_not_damaged(
-    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("verb", "gone", "refusal"),
+    [
+        (StopRun(), PayloadCorrupt("the models of the run are collected"), RunEnded),
+        (QuarantineClient("ann"), FileNotFoundError("its uploads are dropped"), ClientQuarantined),
+        (QuarantineClient("bob"), FileNotFoundError("its uploads gave way on a full disk"), BlobNotFound),
+    ],
+)
+def test_what_goes_while_an_update_is_checked_is_no_damage_and_no_crash(
+    federation: LocalFederation,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: Verb,
+    gone: Exception,
+    refusal: type[FedplccError],
 ) -> None:
-    """The models of the run may be collected meanwhile."""
     run, ann = federation.create(), federation.clients["ann"]
     task, update, blobs = federation.work(ann)
     commits = federation.coordinator._commits
 
     def checked(*_facts: object) -> None:
-        federation.coordinator.steer(run.run_id, StopRun())
-        raise PayloadCorrupt("it is gone")
+        federation.coordinator.steer(run.run_id, verb)
+        raise gone
 
     monkeypatch.setattr(commits, "_checked", checked)
-    with pytest.raises(RunEnded):
+    with pytest.raises(refusal):
         federation.submit(ann, task, update, blobs)
 
 

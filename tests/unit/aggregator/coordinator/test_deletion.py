@@ -70,6 +70,13 @@ def test_a_run_that_begins_with_a_deleted_runs_model_keeps_it(federation: LocalF
     assert first.model.sha256 in files(folder)
 
 
+def test_who_has_just_read_a_run_that_is_deleted_gets_what_it_was(federation: LocalFederation) -> None:
+    run = ended(federation, "one")
+    federation.start_again()
+    federation.coordinator.delete_run(run.run_id)
+    assert federation.coordinator.manifest(run)["run_id"] == run.run_id
+
+
 def test_a_deleted_run_is_gone_for_every_call_but_its_line(federation: LocalFederation) -> None:
     run = ended(federation, "gone")
     federation.coordinator.labels.change(run.run_id, LabelChange(tags=("paper",), notes="for the appendix"))

@@ -15,6 +15,7 @@ import pytest
 
 from fedplcc.shared.errors import DiskFull, StoreUnavailable
 from fedplcc.shared.process import disk
+from fedplcc.trainer.owner.egress import log as egress_log
 from fedplcc.trainer.owner.egress.log import (
     LOG_FILE,
     MAX_OLD_FILES,
@@ -139,27 +140,53 @@ def test_a_line_of_a_version_that_did_not_count_tells_that_there_was_a_release(t
     assert EgressLog(tmp_path).num_releases() == 1
 
 
-def test_killed_at_any_step_no_line_of_what_left_is_lost_or_made_twice(tmp_path: Path) -> None:
+def test_killed_at_any_step_no_line_of_what_left_is_lost_or_made_twice(folder: Path) -> None:
     numbers = range(9)
     for at in itertools.count(1):
-        folder, left = tmp_path / f"{at}", []
-        folder.mkdir()
+        state, left = folder / f"{at}", []
+        state.mkdir()
         with killed_at(at):
-            log = EgressLog(folder, max_bytes=600)
+            log = EgressLog(state, max_bytes=600)
             for number in numbers:
                 write(log, commit(number))
                 left.append(number)
         has_ended = len(left) == len(numbers)
-        found = rounds(folder)
+        found = rounds(state)
         assert found in (left, [*left, len(left)]), "a message whose line is the last one may not have left"
-        again = EgressLog(folder, max_bytes=600)
+        again = EgressLog(state, max_bytes=600)
         for number in numbers[len(left) :]:
             write(again, commit(number))
-        assert rounds(folder) == list(numbers)
-        assert None not in list(lines_in(folder))
+        assert rounds(state) == list(numbers)
+        assert None not in list(lines_in(state))
         if has_ended:
             break
     assert at > 30
+
+
+def test_killed_while_two_old_files_become_one_the_lines_that_stay_are_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(egress_log, "MAX_OLD_FILES", 2)
+    messages = [
+        commit(0),
+        commit(1),
+        *(Message.whole(What.PROBLEM, b"no", run=f"vain-{number}") for number in range(8)),
+    ]
+    for at in itertools.count(1):
+        state, left = folder / f"{at}", []
+        state.mkdir()
+        with killed_at(at):
+            log = EgressLog(state, max_bytes=600)
+            for message in messages:
+                write(log, message)
+                left.append(message.round)
+        again = EgressLog(state, max_bytes=600)
+        for message in messages[len(left) :]:
+            write(again, message)
+        assert {0, 1} <= set(rounds(state))
+        if len(left) == len(messages):
+            break
+    assert at > 40
 
 
 @pytest.fixture
