@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +12,16 @@ from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
+JOINED = (NumpyClient("ann"), NumpyClient("bob"))
+
 
 @pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    """An aggregator in this process, which ann and bob have joined."""
-    with LocalFederation(folder, map(NumpyClient, ("ann", "bob"))) as federation:
+def federation(folder: Path, request: pytest.FixtureRequest) -> Iterator[LocalFederation]:
+    """An aggregator in this process, which ann and bob have joined. Of its module: FEDERATION, JOINED and LIMITS, where it
+    has them."""
+    own = vars(request.module)
+    clients = copy.deepcopy(own.get("JOINED", JOINED))
+    with own.get("FEDERATION", LocalFederation)(folder, clients, own.get("LIMITS")) as federation:
         federation.join()
         yield federation
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,7 @@ from tests.support.federation.numpy_client import NumpyClient
 from tests.support.federation.processes import eventually
 
 GRACE_S = 30.0
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, [NumpyClient("ann", size=3), NumpyClient("bob", size=3)]) as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann", size=3), NumpyClient("bob", size=3))
 
 
 @pytest.fixture

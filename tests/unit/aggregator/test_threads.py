@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -18,13 +17,7 @@ from tests.support.federation.numpy_client import NumpyClient
 from tests.support.oracles.federation_result import expected
 
 NAMES = ("ann", "bob", "cat", "dan")
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, map(NumpyClient, NAMES)) as federation:
-        federation.join()
-        yield federation
+JOINED = tuple(map(NumpyClient, NAMES))
 
 
 def at_once(*calls: Callable[[], object]) -> list[object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from fedplcc.shared.steering import PauseRun, ResumeRun
 from fedplcc.shared.types import Run, RunStatus, TaskKind
 from fedplcc.state.replay import replay
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import a_document
+from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import an_evaluation
 
 ROUNDS = {"rounds": 6}
@@ -31,11 +30,7 @@ class Hoarding(LocalFederation):
     keep = Keep(updates=10)
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation.small(folder / "state") as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7)))
 
 
 def lines(federation: LocalFederation, run: Run) -> list[dict[str, Any]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -258,11 +257,7 @@ POISONS = {
 }
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, (NumpyClient("ann"), BOB)) as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann"), BOB)
 
 
 def assert_ends_right(federation: LocalFederation, run_id: str, method: str = "fedplcc", rounds: int = 1) -> None:

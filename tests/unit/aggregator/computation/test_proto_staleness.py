@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,11 +41,7 @@ def one_of_each() -> list[NumpyClient]:
     ]
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, one_of_each()) as federation:
-        federation.join()
-        yield federation
+JOINED = one_of_each()
 
 
 def the_document(staleness: int, *, rounds: int = 8, method: str = "fedplcc") -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -48,12 +47,8 @@ class KeepsAll(LocalFederation):
     keep = Keep(models=ROUNDS + 1, prototypes=0, updates=ROUNDS + 1)
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    clients = [OneEachRound(name, counts=(4 + index, 0, 0)) for index, name in enumerate(NAMES)]
-    with KeepsAll(folder, clients) as federation:
-        federation.join()
-        yield federation
+FEDERATION = KeepsAll
+JOINED = [OneEachRound(name, counts=(4 + index, 0, 0)) for index, name in enumerate(NAMES)]
 
 
 def the_document(window: int, method: str = "fedplcc", **more: int) -> dict[str, Any]:

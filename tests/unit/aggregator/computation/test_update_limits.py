@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import resource
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,13 +30,7 @@ from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_do
 from tests.support.records.builders import a_run
 
 BOB = NumpyClient("bob", counts=(2, 0, 7))
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, (NumpyClient("ann"), BOB)) as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann"), BOB)
 
 
 def training_task(federation: LocalFederation, **admission: object) -> Task:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,10 @@ from fedplcc.shared.methods import METHODS
 from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Run, RunStatus
 from tests.support import present
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import a_blob
 
 GIB = 1 << 30
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, map(NumpyClient, ("ann", "bob")), Limits(max_chunk_bytes=1 << 20)) as federation:
-        federation.join()
-        yield federation
+LIMITS = Limits(max_chunk_bytes=1 << 20)
 
 
 def of_size(role: str, size_bytes: int, content: str = "") -> BlobRef:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,8 @@ class Frugal(LocalFederation):
     keep = Keep(models=1, prototypes=0, updates=0)
 
 
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[LocalFederation]:
-    with Frugal(tmp_path, [Validating("ann"), Validating("bob")]) as federation:
-        federation.join()
-        yield federation
+FEDERATION = Frugal
+JOINED = (Validating("ann"), Validating("bob"))
 
 
 def whole(federation: LocalFederation, **run: Any) -> Run:

@@ -21,7 +21,7 @@ from fedplcc.shared.reasons import BlobDamaged
 from fedplcc.shared.steering import ResumeRun
 from fedplcc.shared.types import BlobRef, RunStatus
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import a_document
+from tests.support.federation.numpy_client import NumpyClient, a_document
 
 ROOT = Path(__file__).parents[4]
 READS = frozenset({"read_bytes", "pread", "preadv", "readinto", "file_digest"})
@@ -126,11 +126,7 @@ def flip(federation: LocalFederation, blob: BlobRef) -> bytes:
     return data
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation.small(folder / "state") as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7)))
 
 
 async def collected(pieces: AsyncIterator[bytes], into: list[bytes]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -53,14 +53,7 @@ from tests.support.oracles.federation_result import expected
 from tests.support.records.builders import a_blob, an_evaluation, an_update
 
 NAMES = ("ann", "bob")
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    limits = Limits(max_chunk_bytes=200, max_blob_bytes=5000)
-    with LocalFederation(folder, map(NumpyClient, NAMES), limits) as federation:
-        federation.join()
-        yield federation
+LIMITS = Limits(max_chunk_bytes=200, max_blob_bytes=5000)
 
 
 @pytest.fixture

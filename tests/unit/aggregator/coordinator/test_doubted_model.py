@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +16,7 @@ from tests.support.federation.numpy_client import NumpyClient
 
 NAMES = ("ann", "bob", "cid", "dan")
 DIFFERS = ClientProblem(reason=FirstModelDiffers.reason, detail="tensor 'head.weight' differs", is_fatal=True)
-
-
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(tmp_path, map(NumpyClient, NAMES)) as federation:
-        federation.join()
-        yield federation
+JOINED = tuple(map(NumpyClient, NAMES))
 
 
 def begun(federation: LocalFederation, **run: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,11 +41,7 @@ class Liar(NumpyClient):
         return {name: value + by if value.dtype == np.float32 else value for name, value in made.items()}
 
 
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(tmp_path, [*map(NumpyClient, HONEST), Liar(LIAR)]) as federation:
-        federation.join()
-        yield federation
+JOINED = (*map(NumpyClient, HONEST), Liar(LIAR))
 
 
 def create(federation: LocalFederation, rounds: int = 3) -> str:

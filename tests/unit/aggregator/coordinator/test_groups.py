@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +21,7 @@ from tests.support.federation.numpy_client import NumpyClient
 
 NAMES = tuple(f"client-{index}" for index in range(6))
 PATIENCE_S = 60.0
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, map(NumpyClient, NAMES)) as federation:
-        federation.join()
-        yield federation
+JOINED = tuple(map(NumpyClient, NAMES))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,7 @@ from tests.support.federation.numpy_client import NumpyClient
 
 NAMES = ("ann", "bob", "cid")
 CAME_WITH = 200
-
-
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[LocalFederation]:
-    clients = [NumpyClient(name, counts=(CAME_WITH, 0, 0)) for name in NAMES]
-    with LocalFederation(tmp_path, clients) as federation:
-        federation.join()
-        yield federation
+JOINED = [NumpyClient(name, counts=(CAME_WITH, 0, 0)) for name in NAMES]
 
 
 def begun(federation: LocalFederation) -> str:

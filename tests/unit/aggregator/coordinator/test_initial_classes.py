@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,7 @@ class Follows(NumpyClient):
         return replace(super().record, num_examples=sum(counts.values()), class_counts=counts)
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    clients = [Follows(name, size=3, has_linear_head=True) for name in ("ann", "bob")]
-    with LocalFederation(folder, clients) as federation:
-        federation.join()
-        yield federation
+JOINED = [Follows(name, size=3, has_linear_head=True) for name in ("ann", "bob")]
 
 
 def finished(federation: LocalFederation, method: str = "fedplcc") -> Run:

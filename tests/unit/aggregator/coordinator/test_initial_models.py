@@ -7,9 +7,8 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,14 +30,8 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 
 SIZE = 3
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    clients = [NumpyClient("ann", size=SIZE), NumpyClient("bob", size=SIZE, counts=(2, 0, 7))]
-    with LocalFederation(folder, clients, Limits(max_blob_bytes=4000)) as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann", size=SIZE), NumpyClient("bob", size=SIZE, counts=(2, 0, 7)))
+LIMITS = Limits(max_blob_bytes=4000)
 
 
 def a_model(seed: int = 7) -> bytes:

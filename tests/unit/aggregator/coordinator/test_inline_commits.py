@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +17,8 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
 LIMIT = 4000
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    clients = (NumpyClient("ann", size=3), NumpyClient("bob", size=3))
-    with LocalFederation(folder, clients, Limits(max_inline_bytes=LIMIT)) as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann", size=3), NumpyClient("bob", size=3))
+LIMITS = Limits(max_inline_bytes=LIMIT)
 
 
 def commit(

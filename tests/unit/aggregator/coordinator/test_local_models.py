@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,7 @@ OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""
 SETTINGS = [("fedccl", {}), ("fedproto", OWN), ("fedproto", {})]
 BOB = NumpyClient("bob", counts=(2, 0, 7))
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with LocalFederation(folder, [NumpyClient("ann"), BOB]) as federation:
-        federation.join()
-        yield federation
+JOINED = (NumpyClient("ann"), BOB)
 
 
 def created(federation: LocalFederation, method: str, hyper: dict[str, Any], rounds: int = 2) -> Run:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,12 +30,8 @@ class Looking(LocalFederation):
     keep = Keep(models=1, prototypes=6, updates=0)
 
 
-@pytest.fixture
-def federation(folder: Path) -> Iterator[Looking]:
-    clients = [NumpyClient("ann", "photos"), NumpyClient("bob", "sketches", counts=(2, 0, 7))]
-    with Looking(folder, clients) as federation:
-        federation.join()
-        yield federation
+FEDERATION = Looking
+JOINED = (NumpyClient("ann", "photos"), NumpyClient("bob", "sketches", counts=(2, 0, 7)))
 
 
 def a_run(federation: LocalFederation, rounds: int = 3, method: str = "fedplcc") -> Run:

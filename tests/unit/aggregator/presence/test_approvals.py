@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from fedplcc.aggregator.coordinator.approvals import MAX_AUDITED
@@ -18,13 +15,8 @@ from tests.unit.aggregator.coordinator.test_audited_changes import Audited
 from tests.unit.aggregator.presence.test_deadlines import DEADLINE_S, NO_QUORUM, TICK_S, Scene
 
 PENDING = Dropped(DropReason.APPROVAL, "waits for zoe's approval")
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    with Audited(folder, [NumpyClient(name) for name in ("ann", "bob", "zoe")]) as federation:
-        federation.join()
-        yield federation
+FEDERATION = Audited
+JOINED = tuple(map(NumpyClient, ("ann", "bob", "zoe")))
 
 
 def says(scene: Scene, name: str, word: OwnersWord) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,7 @@ DEADLINE_S, SILENCE_S = 60.0, 30.0
 QUORUM = {"deadline_s": DEADLINE_S, "silence_s": SILENCE_S, "min_clients": 2}
 NO_QUORUM = dict.fromkeys(QUORUM)
 TRAINING, EVALUATING = ClientActivity.TRAINING, ClientActivity.EVALUATING
-
-
-@pytest.fixture
-def federation(folder: Path) -> Iterator[LocalFederation]:
-    clients = [NumpyClient(name) for name in ("ann", "bob", "zoe")]
-    with LocalFederation(folder, clients) as federation:
-        federation.join()
-        yield federation
+JOINED = tuple(map(NumpyClient, ("ann", "bob", "zoe")))
 
 
 class Scene:
