@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,15 @@ def eighteen_images(folder: Path, brightest: int = 60, step: int = 80) -> str:
     labels = np.arange(18) % 3
     noise = np.random.default_rng(0).integers(0, brightest, (18, 16, 16, 3))
     images = (noise + step * labels[:, None, None, None]).astype(np.uint8)
-    path = folder / "images.npz"
-    np.savez(path, x_train=images, y_train=labels, x_test=images[1::2], y_test=labels[1::2], classes=list(CLASSES))
+    return npz(folder / "images.npz", images, labels, tests=(images[1::2], labels[1::2]))
+
+
+def npz(
+    path: Path, images: Any, labels: Any, classes: Sequence[str] = CLASSES, *, tests: tuple[Any, Any] | None = None
+) -> str:
+    """Write images and their labels, the same for testing where no others are given; returns the file's specification."""
+    x_test, y_test = tests or (images, labels)
+    np.savez(path, x_train=images, y_train=labels, x_test=x_test, y_test=y_test, classes=list(classes))
     return f"npz:{path}"
 
 

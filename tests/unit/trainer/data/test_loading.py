@@ -10,7 +10,7 @@ import pytest
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import describe, first_look, load_dataset, load_split, reading
 from tests.support import ROOT
-from tests.unit.trainer.builders import a_contract
+from tests.unit.trainer.builders import CLASSES, a_contract, npz
 
 CONTRACT = a_contract()
 
@@ -18,9 +18,8 @@ CONTRACT = a_contract()
 def test_a_split_is_read_whole_and_alone(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x_train, x_test = (rng.integers(256, size=(n, 16, 16, 3), dtype=np.uint8) for n in (3, 2))
-    path = tmp_path / "data.npz"
-    np.savez(path, x_train=x_train, y_train=[0, 1, 2], x_test=x_test, y_test=[2, 1], classes=["owl", "dog", "cat"])
-    read = {split: load_split(f"npz:{path}", contract=CONTRACT, split=split)[0] for split in ("train", "test", "all")}
+    written = npz(tmp_path / "data.npz", x_train, [0, 1, 2], CLASSES[::-1], tests=(x_test, [2, 1]))
+    read = {split: load_split(written, contract=CONTRACT, split=split)[0] for split in ("train", "test", "all")}
     assert np.array_equal(read["train"].images_NSS3, x_train)
     assert np.array_equal(read["test"].images_NSS3, x_test)
     assert np.array_equal(read["all"].images_NSS3, np.concatenate([x_train, x_test]))
@@ -33,15 +32,7 @@ def spec(tmp_path: Path) -> str:
     labels = np.repeat([0, 1, 2], [30, 20, 4])
     images = np.zeros((54, 16, 16, 3), np.uint8)
     images[:, :, :, 0] = np.arange(54)[:, None, None]
-    np.savez(
-        tmp_path / "data.npz",
-        x_train=images,
-        y_train=labels,
-        x_test=images,
-        y_test=labels,
-        classes=np.array(["cat", "dog", "owl"]),
-    )
-    return f"npz:{tmp_path / 'data.npz'}"
+    return npz(tmp_path / "data.npz", images, labels)
 
 
 def chosen(spec: str, **kwargs: Any) -> list[int]:
@@ -107,16 +98,10 @@ def test_a_larger_subset_contains_a_smaller_one(spec: str) -> None:
 def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec: str, tmp_path: Path) -> None:
     with np.load(spec[4:]) as arrays:
         is_dog = arrays["y_train"] == 1
-        np.savez(
-            tmp_path / "dogs.npz",
-            x_train=arrays["x_train"][is_dog],
-            y_train=np.zeros(20, np.int64),
-            x_test=arrays["x_test"][:0],
-            y_test=arrays["y_test"][:0],
-            classes=np.array(["dog"]),
-        )
+        none = arrays["x_test"][:0], arrays["y_test"][:0]
+        alone = npz(tmp_path / "dogs.npz", arrays["x_train"][is_dog], np.zeros(20, np.int64), ["dog"], tests=none)
     dogs = [shade for shade in chosen(spec, samples_per_class=6) if 30 <= shade < 50]
-    assert chosen(f"npz:{tmp_path / 'dogs.npz'}", samples_per_class=6) == dogs
+    assert chosen(alone, samples_per_class=6) == dogs
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedplcc.shared.config.run import DataSection
 from fedplcc.trainer.data import ClientData, load_dataset
 from fedplcc.trainer.data.validation import held_out
-from tests.unit.trainer.builders import a_contract
+from tests.unit.trainer.builders import a_contract, npz
 
 NAMES = ("cat", "dog", "owl")
 
@@ -30,10 +30,7 @@ def spec(tmp_path: Path) -> str:
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], [30, 20, 4])
     x_train, x_test = (rng.integers(256, size=(54, 16, 16, 3), dtype=np.uint8) for _ in range(2))
-    np.savez(
-        tmp_path / "data.npz", x_train=x_train, y_train=labels, x_test=x_test, y_test=labels, classes=np.array(NAMES)
-    )
-    return f"npz:{tmp_path / 'data.npz'}"
+    return npz(tmp_path / "data.npz", x_train, labels, NAMES, tests=(x_test, labels))
 
 
 def contract(**keys: int) -> DataSection:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.trainer.builders import npz
 from tests.unit.trainer.task.test_runner import CLASSES
 
 
@@ -13,12 +14,5 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     torch.use_deterministic_algorithms(True)
     rng, path = np.random.default_rng(3), tmp_path_factory.mktemp("data") / "images.npz"
     train, test = np.repeat([0, 1, 2], [9, 5, 1]), np.repeat([0, 1, 2], [4, 2, 1])
-    np.savez(
-        path,
-        x_train=rng.integers(0, 255, (len(train), 16, 16, 3)).astype(np.uint8),
-        y_train=train,
-        x_test=rng.integers(0, 255, (len(test), 16, 16, 3)).astype(np.uint8),
-        y_test=test,
-        classes=list(CLASSES),
-    )
-    return f"npz:{path}"
+    images, tests = (rng.integers(0, 255, (len(labels), 16, 16, 3)).astype(np.uint8) for labels in (train, test))
+    return npz(path, images, train, CLASSES, tests=(tests, test))

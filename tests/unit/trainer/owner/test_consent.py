@@ -32,6 +32,7 @@ from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import WeightsStore
 from tests.support import ROOT
 from tests.support.later import later
+from tests.unit.trainer.builders import npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 timm = later("timm")
@@ -130,8 +131,7 @@ print(json.dumps([begun, reasons, augmented, imported, sorted(set(sys.modules) -
 def data(tmp_path: Path) -> str:
     images = np.zeros((4, 16, 16, 3), np.uint8)
     labels = np.array([0, 1, 0, 1])
-    np.savez(tmp_path / "data.npz", x_train=images, y_train=labels, x_test=images, y_test=labels, classes=["a", "b"])
-    return f"npz:{tmp_path / 'data.npz'}"
+    return npz(tmp_path / "data.npz", images, labels, ["a", "b"])
 
 
 def document(**sections: Any) -> dict[str, Any]:

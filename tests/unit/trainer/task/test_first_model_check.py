@@ -22,6 +22,7 @@ from fedplcc.trainer.task.models.first_model_check import TOLERANCE, difference
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
+from tests.unit.trainer.builders import npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 from .test_runner import a_run
@@ -31,10 +32,8 @@ Arrays = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("data") / "images.npz"
     labels, images = np.array([0, 1] * 4), np.random.default_rng(0).integers(0, 255, (8, 16, 16, 3)).astype(np.uint8)
-    np.savez(path, x_train=images, y_train=labels, x_test=images[:2], y_test=labels[:2], classes=["a", "c"])
-    return f"npz:{path}"
+    return npz(tmp_path_factory.mktemp("data") / "x.npz", images, labels, ["a", "c"], tests=(images[:2], labels[:2]))
 
 
 def a_site(data: str, folder: Path, name: str = "bob", latest_model: LatestModel | None = None) -> TaskRunner:

@@ -16,7 +16,7 @@ from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.models.initial_model import UnfitInitialModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
-from tests.unit.trainer.builders import a_spec
+from tests.unit.trainer.builders import a_spec, npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 TWO_LAYERS = """
@@ -44,11 +44,8 @@ def make(num_classes, image_size):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Six images of class a, whatever other classes a run has."""
-    path = tmp_path_factory.mktemp("data") / "images.npz"
     images = np.random.default_rng(0).integers(0, 255, (6, 16, 16, 3)).astype(np.uint8)
-    labels = np.zeros(6, np.int64)
-    np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels, classes=["a"])
-    return f"npz:{path}"
+    return npz(tmp_path_factory.mktemp("data") / "images.npz", images, np.zeros(6, np.int64), ["a"])
 
 
 def a_run(classes: list[str], *, model: str = "cnn4", **run: Any) -> RunSpec:

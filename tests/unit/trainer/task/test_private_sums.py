@@ -40,6 +40,7 @@ from fedplcc.trainer.task.withholding import TOLD_TIMINGS
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support import present
 from tests.support.failpoints import killed_at
+from tests.unit.trainer.builders import npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from tests.unit.trainer.task.test_runner import CLASSES, a_run
 
@@ -63,16 +64,9 @@ def consent(tmp_path_factory: pytest.TempPathFactory) -> Consent:
 def data_of(folder: Path, seed: int, labels: list[int]) -> str:
     """Training images of a seed; the test images are always the same."""
     rng, same = np.random.default_rng(seed), np.random.default_rng(99)
-    path = folder / f"images-{seed}.npz"
-    np.savez(
-        path,
-        x_train=rng.integers(0, 255, (len(labels), 16, 16, 3)).astype(np.uint8),
-        y_train=np.array(labels),
-        x_test=same.integers(0, 255, (6, 16, 16, 3)).astype(np.uint8),
-        y_test=np.arange(6) % 3,
-        classes=list(CLASSES),
-    )
-    return f"npz:{path}"
+    images = rng.integers(0, 255, (len(labels), 16, 16, 3)).astype(np.uint8)
+    tests = same.integers(0, 255, (6, 16, 16, 3)).astype(np.uint8)
+    return npz(folder / f"images-{seed}.npz", images, np.array(labels), CLASSES, tests=(tests, np.arange(6) % 3))
 
 
 def private_run(consent: Consent, claim: str = "site", **privacy: Any) -> RunSpec:

@@ -14,7 +14,7 @@ from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
-from tests.unit.trainer.builders import a_config, a_model, a_spec
+from tests.unit.trainer.builders import a_config, a_model, a_spec, npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 
@@ -24,9 +24,7 @@ def data(tmp_path: Path) -> str:
     rng = np.random.default_rng(0)
     train, test = np.arange(12) % 3, np.repeat([0, 1], [8, 3])
     images = [rng.integers(0, 256, (len(labels), 16, 16, 3), dtype=np.uint8) for labels in (train, test)]
-    path = tmp_path / "images.npz"
-    np.savez(path, x_train=images[0], y_train=train, x_test=images[1], y_test=test, classes=["cat", "dog", "owl"])
-    return f"npz:{path}"
+    return npz(tmp_path / "images.npz", images[0], train, tests=(images[1], test))
 
 
 def reported(data: str, folder: Path, *, withhold_below: int = 1) -> dict[str, EvaluationCounts]:

@@ -81,7 +81,7 @@ from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.failpoints import hooked
 from tests.support.hosts.failing_disk import Killed
 from tests.support.later import later
-from tests.unit.trainer.builders import a_spec
+from tests.unit.trainer.builders import a_spec, npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 timm = later("timm")
@@ -93,12 +93,10 @@ CLASSES = ("a", "b", "c")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Eight images of "a" and five of "c"; none of "b"."""
     rng = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("data") / "images.npz"
     labels = np.array([0] * 8 + [1] * 5)
     images = (rng.integers(0, 60, (13, 16, 16, 3)) + 150 * labels[:, None, None, None]).astype(np.uint8)
     tests = images[::3] + np.uint8(1)  # no copies, which are told
-    np.savez(path, x_train=images, y_train=labels, x_test=tests, y_test=labels[::3], classes=["a", "c"])
-    return f"npz:{path}"
+    return npz(tmp_path_factory.mktemp("data") / "images.npz", images, labels, ["a", "c"], tests=(tests, labels[::3]))
 
 
 def a_run(method_name: str = "fedplcc", /, **sections: Any) -> RunSpec:
