@@ -12,8 +12,8 @@ COLOURS = ((0x5B, 0x3A, 0x8E), (0x3D, 0x6F, 0xA5), (0x3F, 0x9B, 0x9B), (0x86, 0x
 """From 0 to 100 %: brighter is more, also for people who do not tell hues apart; both ends stand out from any page."""
 CELL_WIDTH, CELL_HEIGHT = 30, 20
 FONT_SIZE = 11
-CHARACTER_WIDTH = 6.2
-"""Mean width of a letter at that size."""
+CHARACTER_WIDTH = 7.0
+"""Width of a letter at that size, in the wider of the fonts that viewers take."""
 GAP = 14
 MOST_WIDTH = 940
 """Widest line of panels, unless one alone is wider."""
