@@ -154,7 +154,7 @@ def test_photographs_begin_with_their_recipe_until_somebody_chooses(console: Con
     expect(form.get_by_role("status").filter(has_text="Nothing is wrong")).to_be_visible()
     box(form, "Begin with").select_option("Photographs, trained by steps")
     box(form, "Method").select_option("fedplcc")
-    expect(form.get_by_label("balance")).to_have_value("0.5")
+    expect(form.get_by_label("balance")).to_have_value("0.03")
     box(form, "Begin with").select_option("Photographs")
     start(form)
     config = started(console, runs)["config"]

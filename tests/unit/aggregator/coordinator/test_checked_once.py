@@ -24,7 +24,7 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
 ROOT = Path(__file__).parents[4]
-READS = frozenset({"read_bytes", "pread", "preadv", "readinto", "file_digest"})
+READS = frozenset({"read_bytes", "read_regular", "open_regular", "pread", "preadv", "readinto", "file_digest"})
 """Calls that give the bytes of a file."""
 OPENS = frozenset({"open", "fdopen", "memmap", "mmap"})
 
@@ -48,10 +48,12 @@ READERS = {
     "aggregator/store/blobs/uploads.py:Upload.__init__": "hashes what it received before it is whole",
     "fedplcc/state/backup.py:_copied": "hashes what it copies",
     "fedplcc/state/backup.py:_fsync": "reads nothing",
+    "aggregator/app.py:_locked": "reads nothing",
     "aggregator/incoming/decoded_models.py:write_decoded": ASKED_AGAIN,
     "aggregator/identity/authority.py:_read": NO_BLOB,
     "aggregator/identity/sign_on/provider.py:secret_in": NO_BLOB,
     "aggregator/metrics/rounds.py:anonymous_bytes": NO_BLOB,
+    "aggregator/store/blobs/blob_store.py:BlobStore.find_initial": "reads the name alone",
     "aggregator/store/database/revisions.py:_keep_copy": NO_BLOB,
     "aggregator/store/database/engines/sqlite.py:committed_count": NO_BLOB,
     "aggregator/store/opening.py:belonging": NO_BLOB,
@@ -109,6 +111,7 @@ def test_every_reader_of_stored_bytes_is_known_and_has_somebody_who_checks_them(
         "os.pread(descriptor, 9, 0)",
         "np.memmap(path)",
         "mmap.mmap(descriptor, 0)",
+        "disk.read_regular(path)",
     ],
 )
 def test_a_planted_reader_is_found(planted: str) -> None:

@@ -113,7 +113,7 @@ def test_rows_on_a_recipes_run_have_what_each_method_needs_of_it(
     assert {rounds[name, row] for name in ("few", "many") for row in ("fedavg", "fedplcc")} == {40}
     for row in ("fedavg", "classsums"):
         assert found["few", row].model == found["many", row].model
-    assert {found[name, "fedplcc"].method.balance for name in ("few", "many")} == {0.5}  # type: ignore[attr-defined]
+    assert {found[name, "fedplcc"].method.balance for name in ("few", "many")} == {0.03}  # type: ignore[attr-defined]
     assert found["small", "fedavg"].method.global_average == found["small", "fedplcc"].method.global_average == "ema"
 
 
