@@ -28,6 +28,8 @@ from tests.support.federation.simulations import hashed, simulated
 
 RUN_S = 240.0
 """Bound on whatever is waited for: services of another version load everything when they start."""
+ROUNDS = 6
+"""So many that a request which comes a round late still meets the run, twice."""
 VICTIM = f"trainer-{tiny_federation.CLIENTS[1]}"
 PARTS = {
     "aggregator": ("aggregator",),
@@ -67,7 +69,7 @@ class Operator:
                 run: dict[str, Any] = self.federation.ask(f"/v1/runs/{run_id}")
             except OSError:  # what was replaced is not back yet
                 return None
-            assert run["status"] != "failed", run["reason"]
+            assert run["status"] in (status, "pending", "running", "paused"), f"{run['status']}: {run['reason']}"
             return run if run["status"] == status else None
 
         return eventually(has_status, f"{run_id} is {status}", RUN_S)
@@ -171,7 +173,7 @@ def far(ours: Installed, tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 @pytest.fixture(scope="module")
 def values(data: Path) -> dict[str, Any]:
-    return tiny_federation.document(data, training={"local_steps": 40}, run={"rounds": 4})
+    return tiny_federation.document(data, training={"local_steps": 40}, run={"rounds": ROUNDS})
 
 
 @pytest.fixture(scope="module")
@@ -207,14 +209,14 @@ def operator(all_day: Federation) -> Operator:
 def test_a_part_is_replaced_in_the_middle_of_a_run_and_put_back(
     operator: Operator, part: str, other: Installed, values: dict[str, Any], undisturbed: dict[str, str]
 ) -> None:
-    """Rounds 2 and 3 have both versions, and one is replaced while they train; the last has ours."""
+    """Rounds in the middle have both versions, and one is replaced while they train; the last has ours."""
     run_id = operator.start(values)
     operator.wait_training(run_id, 2)
     for version in (other, None):
         operator.hold(run_id)
         operator.replace(part, version)
         held = operator.wait(run_id, "paused")
-        assert 2 <= held["round"] < 4, "it was in the middle"
+        assert 2 <= held["round"] < ROUNDS, "it was in the middle"
         shown = json.loads(operator.typed("run", "status", run_id, "--json"))
         assert (shown["status"], shown["round"]) == ("paused", held["round"])
         operator.typed("run", "resume", run_id)
@@ -304,7 +306,7 @@ def test_what_a_newer_trainer_keeps_is_refused_by_the_older_one(
     operator: Operator, ours: Installed, tmp_path: Path, data: Path
 ) -> None:
     newer = ours.planted(tmp_path / "newer", NEXT, {"trainer/task/manifest.py": ("\nVERSION = 1\n", "\nVERSION = 2\n")})
-    values = tiny_federation.document(data, "moon", training={"local_steps": 40}, run={"rounds": 4})
+    values = tiny_federation.document(data, "moon", training={"local_steps": 40}, run={"rounds": ROUNDS})
     federation = operator.federation
     trainer = federation.processes[VICTIM]
     run_id = operator.start(values)
