@@ -18,11 +18,7 @@ NEVER_TAKEN = {(RunStatus.PENDING, RunEvent.FAIL)} | {
 """Moves that no step of the walk leads to: an error parks a run, and the walk makes no errors."""
 
 
-@pytest.mark.parametrize(
-    "small",
-    [pytest.param(small, marks=pytest.mark.full if small.has_owners else ()) for small in SAMPLE],
-    ids=lambda small: small.name,
-)
+@pytest.mark.parametrize("small", SAMPLE, ids=lambda small: small.name)
 def test_every_state_of_a_small_federation_is_possible_and_leads_on(
     small: Small, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,12 +111,12 @@ def test_people_steer_runs_on_a_disk_that_is_full_to_the_last_byte_and_a_start_t
 ) -> None:
     with Federation(tmp_path) as federation:
         aggregator = federation.start_aggregator("--heartbeat-interval-s", "0.5")
+        assert (small_disk / "reserve").is_file(), "it is taken before anybody is served"
         control = RunControl(federation.address, tls=federation.operator_tls)
         with NumpyTrainer(federation.address, NumpyClient("ann"), tls=federation.client_tls("ann")):
             going = control.create(a_document(clients=("ann",), run={"rounds": 100_000})).run_id
             waiting = control.create(a_document(clients=("ann", "bob"))).run_id
             eventually(lambda: len(control.metrics_lines(going)) > 2, "it goes on", WAIT_S)
-            eventually(lambda: (small_disk / "reserve").is_file(), "the reserve is taken", WAIT_S)
             fill_to_the_last_byte(small_disk)
             eventually(lambda: why_waiting(control, going), "the run says why it waits", WAIT_S)
             in_time("quarantine", lambda: control.steer(waiting, QuarantineClient("ann")))

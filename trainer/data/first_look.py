@@ -16,8 +16,7 @@ from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.sets.doubts import brightest, dark
 from fedplcc.trainer.data.source import Samples, Source
 from fedplcc.trainer.data.specs import open_source
-from fedplcc.trainer.data.subset import NUM_LOOKED_AT as NUM_LOOKED_AT
-from fedplcc.trainer.data.subset import spread, subset_size
+from fedplcc.trainer.data.subset import NUM_LOOKED_AT, spread, subset_size
 
 RANGE = 'pictures whose files state no range: a run reads them with data.window; "auto" is {:g} to {:g} here'
 """Remark on the window of a site."""

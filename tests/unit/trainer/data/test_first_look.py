@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from fedplcc.shared.errors import InvalidData
-from fedplcc.trainer.data.first_look import NUM_LOOKED_AT, first_look
+from fedplcc.trainer.data.first_look import first_look
+from fedplcc.trainer.data.subset import NUM_LOOKED_AT
 from fedplcc.trainer.data.survey import smallest_of, survey
 
 

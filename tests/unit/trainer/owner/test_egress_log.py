@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,16 +141,23 @@ def test_a_line_of_a_version_that_did_not_count_tells_that_there_was_a_release(t
     assert EgressLog(tmp_path).num_releases() == 1
 
 
+def written_until_killed(state: Path, at: int, messages: Sequence[Message]) -> list[int | None]:
+    """Write lines in a new folder until a step kills; the rounds of those that had left."""
+    left: list[int | None] = []
+    state.mkdir()
+    with killed_at(at):
+        log = EgressLog(state, max_bytes=600)
+        for message in messages:
+            write(log, message)
+            left.append(message.round)
+    return left
+
+
 def test_killed_at_any_step_no_line_of_what_left_is_lost_or_made_twice(folder: Path) -> None:
     numbers = range(9)
     for at in itertools.count(1):
-        state, left = folder / f"{at}", []
-        state.mkdir()
-        with killed_at(at):
-            log = EgressLog(state, max_bytes=600)
-            for number in numbers:
-                write(log, commit(number))
-                left.append(number)
+        state = folder / f"{at}"
+        left = written_until_killed(state, at, [commit(number) for number in numbers])
         has_ended = len(left) == len(numbers)
         found = rounds(state)
         assert found in (left, [*left, len(left)]), "a message whose line is the last one may not have left"
@@ -173,13 +181,8 @@ def test_killed_while_two_old_files_become_one_the_lines_that_stay_are_there(
         *(Message.whole(What.PROBLEM, b"no", run=f"vain-{number}") for number in range(8)),
     ]
     for at in itertools.count(1):
-        state, left = folder / f"{at}", []
-        state.mkdir()
-        with killed_at(at):
-            log = EgressLog(state, max_bytes=600)
-            for message in messages:
-                write(log, message)
-                left.append(message.round)
+        state = folder / f"{at}"
+        left = written_until_killed(state, at, messages)
         again = EgressLog(state, max_bytes=600)
         for message in messages[len(left) :]:
             write(again, message)
