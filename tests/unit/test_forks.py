@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tests.support.federation.forks import can_fork, typed
+from tests.support.federation.forks import can_fork, parent_of, typed
 from tests.support.federation.processes import Federation, Process
 
 
@@ -65,6 +65,15 @@ def test_a_command_that_is_typed_reads_prints_complains_and_ends_as_one_that_sta
         )
         assert (fork.returncode, fork.stdout, fork.stderr) == (start.returncode, start.stdout, start.stderr), words
     assert (tmp_path / "fork" / "run.toml").read_bytes() == (tmp_path / "start" / "run.toml").read_bytes()
+
+
+def test_a_parent_outlives_forks_that_end_together_and_those_nobody_waits_for(tmp_path: Path) -> None:
+    with Path(os.devnull).open("r+b") as nothing:
+        streams = [nothing.fileno()] * 3
+        for _time in range(8):
+            forks = [parent_of("fedplcc").fork("this", [], tmp_path, os.environ, streams) for _each in range(12)]
+            del forks[::4]
+            assert [each.wait(60) for each in forks] == [0] * 9
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ serves forks until the other end of its socket is closed.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -170,12 +171,17 @@ def _serve(served: socket.socket) -> _Job | None:
     running: dict[int, int] = {}
 
     def reap(*_signal: object) -> None:
-        for pid in list(running):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                writes = running.pop(pid)
+        while running:  # a signal may come while one is answered: each end is told once, by whoever asks
+            try:
+                ended, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not ended:
+                return
+            writes = running.pop(ended)
+            with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
                 os.write(writes, str(os.waitstatus_to_exitcode(status)).encode())
-                os.close(writes)
+            os.close(writes)
 
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
