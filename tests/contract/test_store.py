@@ -482,6 +482,28 @@ def test_the_newest_release_of_a_client_is_found_whatever_it_committed_afterward
         told = RunSpec(run_id=run.run_id, config_json=noisy, config_hash=run.config_hash)
         assert store.last_release("ann") == (told, number)
         assert store.last_release("bob") is None
+    with store.transaction() as transaction:
+        transaction.remove_update(first.run_id, 4, an_update("ann", content="first 4"))
+    assert store.last_release("ann") == (replace(told, run_id=second.run_id), 1)
+    with store.transaction() as transaction:
+        transaction.remove_rows(second.run_id, 100)
+    assert store.last_release("ann") == (told, 5)
+    third = add_run(store, a_run(run_id="third", config_json=noisy))
+    with store.transaction() as transaction:
+        transaction.add_update(third.run_id, 1, an_update("bob", content="third"))
+    assert store.last_release("bob") == (replace(told, run_id=third.run_id), 1)
+
+
+def test_the_documents_of_all_runs_are_read_for_the_first_join_alone(store: SqlStore) -> None:
+    plain, statements = add_run(store, a_run()), list[str]()
+    run = add_run(store, a_run(run_id="noisy", config_json='{"privacy":{"claim":"site","clip":0.1}}'))
+    listen(store.database.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    for number in range(1, 4):
+        with store.transaction() as transaction:
+            transaction.add_update(plain.run_id, number, an_update("ann", content=f"{number}"))
+            transaction.add_update(run.run_id, number, an_update("ann", content=f"noisy {number}"))
+        assert present(store.last_release("ann"))[1] == number
+    assert sum("LIKE" in each.upper() for each in statements) == 1
 
 
 def test_a_commit_costs_the_same_however_many_updates_are_stored(store: SqlStore) -> None:

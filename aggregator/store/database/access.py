@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, Table
 
+from fedplcc.aggregator.store.database.releases import Changes
+
 
 class Reader(Protocol):
     """Reads on a connection of the moment."""
@@ -21,6 +23,7 @@ class Writer(Protocol):
     """Writes in one transaction."""
 
     _connection: Connection
+    changes: Changes
 
     def _upsert(self, table: Table, values: Mapping[str, Any]) -> None: ...
 

@@ -88,6 +88,7 @@ class LabelWrites:
 
     def remove_rows(self: Writer, run_id: str, most: int) -> int:
         self.write_gathered()
+        self.changes.is_read_again = True
         removed = 0
         for table in _OF_RUN:
             key = tuple(table.primary_key.columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from fedplcc.aggregator.store.database import rows, schema
 from fedplcc.aggregator.store.database.access import Reader
 from fedplcc.shared.errors import RowCorrupt
 from fedplcc.shared.reasons import RowDamaged
-from fedplcc.shared.types import Evaluation, Retired, Round, Run, RunSpec, RunStatus
+from fedplcc.shared.types import Evaluation, Retired, Round, Run, RunStatus
 
 _FIRST_EVALUATION = (
     select(schema.evaluations)
@@ -25,13 +24,6 @@ _IS_KEPT = schema.runs.c.run_id.not_in(
     select(schema.run_labels.c.run_id).where(schema.run_labels.c.deleted_at.is_not(None))
 )
 """Whether a run was not deleted."""
-_PRIVACY, _PLAIN = '"privacy":{"c', '"privacy":{"claim":"none","clip":null'
-_MAY_HAVE_NOISE = select(schema.runs.c.run_id).where(
-    schema.runs.c.config_json.contains(_PRIVACY),
-    ~schema.runs.c.config_json.contains(_PLAIN) | schema.runs.c.config_json.like(f"%{_PRIVACY}%{_PRIVACY}%"),
-)
-"""Runs whose releases may have noise, by the text of their canonical JSON: those that have it, and some whose
-`model.options`, which may be any JSON, have the same words. `_has_noise` tells them apart."""
 
 
 class RunReads:
@@ -97,22 +89,6 @@ class RunReads:
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def last_release(self: Reader, client_id: str) -> tuple[RunSpec, int] | None:
-        updates, runs = schema.updates, schema.runs
-        query = (
-            select(runs.c.run_id, runs.c.config_json, runs.c.config_hash, updates.c.round)
-            .join(updates, updates.c.run_id == runs.c.run_id)
-            .where(updates.c.client_id == client_id, updates.c.round > 0, updates.c.run_id.in_(_MAY_HAVE_NOISE))
-            .order_by(updates.c.commit_order.desc())
-        )
-        with self._reading() as connection, connection.execute(query, execution_options={"yield_per": 10}) as found:
-            for row in found:
-                if _has_noise(row.config_json):
-                    return RunSpec(
-                        run_id=row.run_id, config_json=row.config_json, config_hash=row.config_hash
-                    ), row.round
-        return None
-
     def runs_of_model(self: Reader, sha256: str) -> list[str]:
         runs, rounds = schema.runs, schema.rounds
         made = rounds.c.model.cast(Text).contains(sha256) | rounds.c.start.cast(Text).contains(sha256)
@@ -142,14 +118,6 @@ class RunReads:
             except rows.UNREADABLE as error:
                 raise rows.corrupt(schema.evaluations, {**values, "round": "*"}) from error
         return rows.evaluation_of(row) if row is not None and row.round < before else None
-
-
-def _has_noise(config_json: str) -> bool:
-    """Whether a run's releases have noise: all of that section needs `clip`."""
-    try:
-        return json.loads(config_json)["privacy"]["clip"] is not None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False  # damaged
 
 
 def _with_states(roster: Sequence[str], retired: Mapping[str, Retired]) -> tuple[str, ...]:

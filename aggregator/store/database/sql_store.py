@@ -22,6 +22,7 @@ from fedplcc.aggregator.store.database.engines.sqlite import Sqlite
 from fedplcc.aggregator.store.database.identity_rows import IdentityReads, IdentityWrites
 from fedplcc.aggregator.store.database.key_rows import KeyReads, KeyWrites
 from fedplcc.aggregator.store.database.label_rows import LabelReads, LabelWrites
+from fedplcc.aggregator.store.database.releases import Changes, Committed, Releases, has_noise, read_releases
 from fedplcc.aggregator.store.database.run_list_rows import RunListReads
 from fedplcc.aggregator.store.database.run_rows import RunReads
 from fedplcc.shared.errors import RowCorrupt
@@ -35,6 +36,7 @@ from fedplcc.shared.types import (
     Event,
     EventQuery,
     Run,
+    RunSpec,
     RunStatus,
     Update,
 )
@@ -57,6 +59,7 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
         self._database, self._engine = database, database.engine
         self._next_commit: int | None = None
         """Commit order of the next update, known once this process has written one: the table has no index of it alone."""
+        self._releases = Releases()
         try:
             with database_errors("cannot open the database"):
                 revisions.prepare(database)
@@ -109,6 +112,7 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
                 transaction.write_gathered()
                 self._next_commit = transaction.next_commit  # before the commit: one that fails leaves a gap at most
                 failpoint("store.commit.before")
+            self._releases.follow(transaction.changes)
             failpoint("store.commit.after")
             self._database.note_committed()
 
@@ -171,6 +175,19 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             log.error("row_damaged", client_id=client_id, detail=error.detail)
             return None
         return CommittedUpdate(row.run_id, row.round, tuple(blob.sha256 for blob in blobs))
+
+    def last_release(self, client_id: str) -> tuple[RunSpec, int] | None:
+        def read() -> tuple[frozenset[str], list[Committed]]:
+            with self._reading() as connection:
+                return read_releases(connection)
+
+        found = self._releases.newest_of(client_id, read)
+        if found is None:
+            return None
+        table = schema.runs
+        query = select(table.c.run_id, table.c.config_json, table.c.config_hash).where(table.c.run_id == found.run_id)
+        row = self._first(query)
+        return None if row is None else (RunSpec(**row._mapping), found.round)
 
     def list_updates(
         self, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
@@ -241,6 +258,7 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
         self._gathered: dict[Table, list[Mapping[str, Any]]] = {}
         self.next_commit = next_commit
         """Commit order of the next update; None where the database has to be asked."""
+        self.changes = Changes()
 
     def write_gathered(self) -> None:
         """Write the rows that were gathered."""
@@ -254,6 +272,7 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
         self._insert(schema.runs, {**rows.run_row(run), "request_id": request_id, "request_hash": request_hash})
+        self.changes.is_read_again |= has_noise(run.config_json)
 
     def add_control_request(self, request: ControlRequest) -> None:
         self._insert(schema.control_requests, rows.control_request_row(request))
@@ -268,6 +287,7 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
         if self.next_commit is None:
             self.next_commit = self._connection.execute(_NEXT_COMMIT).scalar_one()
         self._gather(schema.updates, rows.update_row(run_id, round_number, committed, self.next_commit))
+        self.changes.added.append(Committed(self.next_commit, run_id, round_number, committed.client_id))
         self.next_commit += 1
         for blob in committed.payload.blobs:
             self.add_blob(blob)
@@ -283,6 +303,7 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
         is_it = (table.c.run_id == run_id) & (table.c.round == round_number) & (table.c.client_id == client_id)
         self.write_gathered()
         self._connection.execute(delete(table).where(is_it))
+        self.changes.is_read_again = True
         names = [blob.sha256 for blob in removed.payload.blobs]
         self._connection.execute(delete(stored).where(stored.c.client_id == client_id, stored.c.sha256.in_(names)))
 
