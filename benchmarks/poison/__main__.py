@@ -48,8 +48,9 @@ FOLDS = (
     Fold(rule="trimmed_mean"),
     Fold(rule="median"),
 )
-HONEST_ROUNDS = (6,)
-"""Honest rounds before the one with the liar."""
+HONEST_ROUNDS = (6, 12)
+"""Honest rounds before the one with the liar: a model that still learns fast, and one that does not. Class sums and prototypes
+are of the first."""
 Features = Sequence[tuple[FloatArray, IntArray]]
 Found = dict[tuple[str, ...], list[list[float]]]
 """Accuracies by domain of each draw, by what was attacked, the attack and the rule."""
@@ -62,14 +63,15 @@ def main() -> None:
     rounds = (1,) if quick else HONEST_ROUNDS
     for seed in (0,) if quick else arguments.seeds:
         federation = Federation(seed, *((10, 5, 2) if quick else (50, 10, 20)))
-        model, number = federation.first_model(), 1
+        model, number, reached = federation.first_model(), 1, []
         for honest in rounds:
             model = federation.rounds(model, range(number, honest + 1))
             number = honest + 1
+            reached.append(model)
             for key, accuracies in _attacked_models(federation, model, number):
                 found.setdefault(key, []).append(accuracies)
-        train = [federation.features(model, site.train) for site in federation.sites]
-        test = [federation.features(model, site.test) for site in federation.sites]
+        train = [federation.features(reached[0], site.train) for site in federation.sites]
+        test = [federation.features(reached[0], site.test) for site in federation.sites]
         for key, accuracies in (*_attacked_sums(train, test), *_attacked_prototypes(train, test)):
             found.setdefault(key, []).append(accuracies)
     rows: list[Row] = [

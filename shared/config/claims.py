@@ -33,6 +33,12 @@ def refusals(config: RunTables) -> Iterator[tuple[str, str]]:
             "privacy.clip",
             "[privacy]: stages of [stream] share images, and what they cost together is not known; leave it out",
         )
+    if config.privacy.claim != "none" and config.privacy.told(config.run.rounds)["epsilon"] is None:
+        yield (
+            "privacy.noise",
+            f'privacy.claim = "{config.privacy.claim}": releases with this little noise come to no epsilon; set a larger one, '
+            "or epsilon and delta",
+        )
     if config.privacy.claim == "site":
         yield from _of_site(config)
 

@@ -191,7 +191,10 @@ class Budget:
         with disk.told_without_paths(_FAILS):
             try:
                 kept = json.loads(disk.read_regular(folder / LIMIT))
-                return cls(folder, epsilon=kept["epsilon"], delta=float(kept["delta"]), logged=logged)
+                epsilon, delta = None if kept["epsilon"] is None else float(kept["epsilon"]), float(kept["delta"])
+                if not 0 < (1.0 if epsilon is None else epsilon) < math.inf or not 0 < delta < 1:
+                    raise ValueError("no limit has such numbers")
+                return cls(folder, epsilon=epsilon, delta=delta, logged=logged)
             except FileNotFoundError:
                 return cls(folder, logged=logged)
             except (ValueError, KeyError, TypeError):

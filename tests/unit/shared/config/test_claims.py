@@ -123,6 +123,7 @@ def test_no_noise_makes_clusters_private() -> None:
         ({"clip": 1.0, "noise": 1.0, "epsilon": 1.0, "delta": 1e-5}, "set either 'noise', or both"),
         ({"release_every": 2}, "set 'clip' too"),
         ({"clip": 0.0, "noise": 1.0}, "at least 0.001"),
+        ({"clip": 1.0, "noise": 0.001, "claim": "prototypes"}, "come to no epsilon"),
         ({"clip": 1.0, "noise": 1.0, "claim": "clusters"}, "claim"),
     ],
 )

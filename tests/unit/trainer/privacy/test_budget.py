@@ -48,6 +48,14 @@ def test_the_limit_of_the_last_start_is_kept_for_who_looks_and_only_where_there_
         _ = found.charges
 
 
+@pytest.mark.parametrize("kept", ['{"epsilon":"three","delta":1e-5}', '{"epsilon":NaN,"delta":1e-5}', '{"epsilon":3,"delta":0}'])
+def test_a_limit_that_none_has_is_damaged(kept: str, tmp_path: Path) -> None:
+    Budget(tmp_path / PRIVACY_FOLDER, epsilon=3.0).keep_limit()
+    (tmp_path / PRIVACY_FOLDER / LIMIT).write_text(kept)
+    with pytest.raises(StoreUnavailable, match="is damaged; start its trainer"):
+        Budget.of_trainer(tmp_path)
+
+
 def test_what_is_told_has_a_bound_and_can_be_read(tmp_path: Path) -> None:
     budget = Budget(tmp_path)
     assert budget.told_epsilon() == 0.0
