@@ -9,8 +9,11 @@ from collections.abc import Iterator
 
 from fedplcc.shared.config.sections import InvalidKey
 from fedplcc.shared.config.tables.run_tables import RunTables
+from fedplcc.shared.methods.arithmetic.fixed_point import LARGEST
+from fedplcc.shared.methods.parts.private_sums import COUNT_RATIO
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.methods.private_form import private_refusal
+from fedplcc.shared.privacy.noise import MOST_DEVIATIONS
 
 
 def check_privacy(config: RunTables) -> None:
@@ -36,8 +39,8 @@ def refusals(config: RunTables) -> Iterator[tuple[str, str]]:
     if config.privacy.claim != "none" and config.privacy.told(config.run.rounds)["epsilon"] is None:
         yield (
             "privacy.noise",
-            f'privacy.claim = "{config.privacy.claim}": releases with this little noise come to no epsilon; set a larger one, '
-            "or epsilon and delta",
+            f'privacy.claim = "{config.privacy.claim}": releases with this little noise come to no epsilon; set '
+            "more, or epsilon and delta",
         )
     if config.privacy.claim == "site":
         yield from _of_site(config)
@@ -49,6 +52,13 @@ def _of_method(config: RunTables) -> Iterator[tuple[str, str]]:
         yield "privacy.clip", refused
         return
     if config.base_algorithm.part(PrototypeExchange) is None:
+        release = config.privacy.release(config.run.rounds)
+        if release is not None and MOST_DEVIATIONS * release.noise * max(release.clip, COUNT_RATIO) >= LARGEST:
+            yield (
+                "privacy.clip",
+                f"[privacy]: noise of {release.noise:g} times the clip {release.clip:g} may come to 2^30 or more, and "
+                "updates with such sums are refused; set a smaller clip, or less noise",
+            )
         return
     if config.privacy.release_every != 1:
         yield (
@@ -80,6 +90,12 @@ def _of_site(config: RunTables) -> Iterator[tuple[str, str]]:
         )
     if config.run.initial_model is not None:
         yield "privacy.claim", f"{claim}, and run.initial_model may have been trained on these images; leave it out"
+    if config.run.initial_runs:
+        yield (
+            "privacy.claim",
+            f"{claim}, and run {config.run.initial_runs[0]} trained the weights (run.initial_runs), maybe on these images; "
+            "begin with weights that no run trained",
+        )
     if config.data.window == "auto":
         yield (
             "privacy.claim",

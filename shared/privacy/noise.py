@@ -7,7 +7,7 @@ logarithm, a root and a division, each with the same bits on any machine.
 Limits: these are floating-point numbers, whose last bits are not those of a real normal distribution (Mironov, "On
 significance of the least significant bits for differential privacy", CCS 2012). A release is rounded to multiples of
 C 2^-20 afterwards, far coarser than these bits; that is a counter-measure and no proof. Its time depends on how many pairs
-are thrown away, and so on the noise. The tails end near 12 deviations.
+are thrown away, and so on the noise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import numpy as np
 
 from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, log
 
+MOST_DEVIATIONS = 12
+"""The tails end near it."""
 _BITS = 52
 _WORD = 8
 

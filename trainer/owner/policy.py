@@ -94,6 +94,14 @@ class PrivacyLimits(Section):
     delta: float = Field(1e-5, gt=0, le=1e-2)
     """Delta with which `epsilon` is meant."""
 
+    @model_validator(mode="after")
+    def _a_delta_of_something(self) -> Self:
+        if self.epsilon is None and "delta" in self.model_fields_set:
+            raise InvalidKey(
+                "delta", "'delta' is about 'epsilon', and without it nothing is limited; give both, or neither"
+            )
+        return self
+
 
 class Leaves(Section):
     """`[leaves]`: what may leave the site."""

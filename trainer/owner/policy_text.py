@@ -127,7 +127,8 @@ def _of_thresholds(policy: Policy) -> Iterator[str]:
 def _of_privacy(policy: Policy) -> Iterator[str]:
     limits = policy.privacy
     if limits.claim != "none":
-        yield f"Runs must claim {limits.claim} or more (privacy.claim)."
+        at = "" if limits.epsilon is not None else ", with any epsilon: privacy.epsilon is not given"
+        yield f"Runs must claim {limits.claim} or more (privacy.claim){at}."
     if limits.epsilon is not None:
         yield f"All releases together may come to epsilon {limits.epsilon:g} with delta {limits.delta:g}."
 

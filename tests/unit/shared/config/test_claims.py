@@ -30,6 +30,7 @@ UNTRUE: dict[str, tuple[dict[str, Any], str]] = {
     "trained backbone": ({"training": {"train": "all"}}, 'training.train = "all"'),
     "trained blocks": ({"training": {"train": "last:1"}}, 'training.train = "last:1"'),
     "first model": ({"run": {"initial_model": "sha256:" + "cd" * 32}}, "run.initial_model"),
+    "trained weights": ({"run": {"initial_runs": ["digits-1"]}}, "run digits-1 trained the weights (run.initial_runs)"),
     "window of all": ({"data": {"window": "auto"}}, 'data.window = "auto"'),
     "validation": ({"data": {"validation_every": 5}}, "data.validation_every"),
     "patience": ({"run": {"patience": 3}}, "run.patience"),
@@ -124,6 +125,7 @@ def test_no_noise_makes_clusters_private() -> None:
         ({"release_every": 2}, "set 'clip' too"),
         ({"clip": 0.0, "noise": 1.0}, "at least 0.001"),
         ({"clip": 1.0, "noise": 0.001, "claim": "prototypes"}, "come to no epsilon"),
+        ({"clip": 1e3, "noise": 1e5}, "may come to 2^30 or more"),
         ({"clip": 1.0, "noise": 1.0, "claim": "clusters"}, "claim"),
     ],
 )

@@ -45,6 +45,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "no SHA-256": (lambda path: path.write_text('runs.backbones = ["abc"]'), "write a SHA-256"),
     "no code": (lambda path: path.write_text('runs.allow_code = ["abc"]'), "write package.module:factory"),
     "out of range": (lambda path: path.write_text("thresholds.class_images = 0"), "it must be at least 1"),
+    "a delta of no epsilon": (lambda path: path.write_text("privacy.delta = 1e-7"), "without it nothing is limited"),
     "what no run passes": (
         lambda path: path.write_text('thresholds.class_images = 2\nprivacy.claim = "site"'),
         "no run would pass",
@@ -144,5 +145,6 @@ def _said(path: Path, text: str) -> list[str]:
 def test_of_two_limits_on_releases_the_smaller_holds(
     policy: tuple[float | None, float], settings: tuple[float | None, float], limit: tuple[float | None, float]
 ) -> None:
-    given = Policy.model_validate({"privacy": {"epsilon": policy[0], "delta": policy[1]}})
+    privacy = {} if policy[0] is None else {"epsilon": policy[0], "delta": policy[1]}
+    given = Policy.model_validate({"privacy": privacy})
     assert least_budget(given, *settings) == limit

@@ -48,7 +48,9 @@ def test_the_limit_of_the_last_start_is_kept_for_who_looks_and_only_where_there_
         _ = found.charges
 
 
-@pytest.mark.parametrize("kept", ['{"epsilon":"three","delta":1e-5}', '{"epsilon":NaN,"delta":1e-5}', '{"epsilon":3,"delta":0}'])
+@pytest.mark.parametrize(
+    "kept", ['{"epsilon":"three","delta":1e-5}', '{"epsilon":NaN,"delta":1e-5}', '{"epsilon":3,"delta":0}']
+)
 def test_a_limit_that_none_has_is_damaged(kept: str, tmp_path: Path) -> None:
     Budget(tmp_path / PRIVACY_FOLDER, epsilon=3.0).keep_limit()
     (tmp_path / PRIVACY_FOLDER / LIMIT).write_text(kept)
