@@ -49,8 +49,8 @@ FOLDS = (
     Fold(rule="median"),
 )
 HONEST_ROUNDS = (6, 12)
-"""Honest rounds before the one with the liar: a model that still learns fast, and one that does not. Class sums and prototypes
-are of the first."""
+"""Honest rounds before the one with the liar: of a model that still learns fast, and of one that does not. Class sums and
+prototypes are of the first."""
 Features = Sequence[tuple[FloatArray, IntArray]]
 Found = dict[tuple[str, ...], list[list[float]]]
 """Accuracies by domain of each draw, by what was attacked, the attack and the rule."""
