@@ -141,6 +141,7 @@ def client_refusal(
                 f"{key} = {value} chooses images by what others there are, so that one image less changes more than one: "
                 'privacy.claim = "site" is untrue; leave it out'
             )
-    if data.startswith("part:"):
-        return 'data "part:" divides images by a rule that looks at all of them: privacy.claim = "site" is untrue'
+    for rule in ("part:", "long_tail("):
+        if data.startswith(rule):
+            return f'data "{rule}" chooses images by a rule that looks at all of them: privacy.claim = "site" is untrue'
     return None

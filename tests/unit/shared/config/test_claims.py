@@ -140,6 +140,7 @@ def test_half_a_setting_is_told_what_is_missing(privacy: dict[str, Any], said: s
         ({"fraction": 0.5}, "fraction"),
         ({"validation_per_class": 2}, "validation_per_class"),
         ({"data": "part:0/2:iid:folder:x"}, "looks at all of them"),
+        ({"data": "long_tail(imbalance=10):folder:x"}, "looks at all of them"),
     ],
 )
 def test_a_subset_that_depends_on_other_images_refuses_the_claim(client: dict[str, Any], said: str) -> None:
