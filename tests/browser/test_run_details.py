@@ -188,3 +188,12 @@ def test_what_the_server_keeps_stands_among_the_facts(console: Console) -> None:
     console.open(f"#/runs/{run_id}")
     facts = console.page.get_by_role("region", name="Files")
     expect(facts).to_contain_text(re.compile(r"Server keeps\s*m \(\d+ bytes\), v \(\d+ bytes\)"))
+
+
+def test_what_releases_with_noise_cost_is_told_where_the_run_names_their_noise(console: Console) -> None:
+    privacy = {"clip": 1.0, "noise": 4.0, "claim": "prototypes", "release_every": 1}
+    run_id = console.served.create(method="fedproto", run={"rounds": 4}, privacy=privacy)
+    told = console.served.http.get(f"/v1/runs/{run_id}/manifest").json()["privacy"]
+    console.open(f"#/runs/{run_id}")
+    facts = opened(console, "Files")
+    expect(facts).to_contain_text(f"claim prototypes, epsilon {told['epsilon']:.3g}, delta 0.00001")

@@ -12,15 +12,21 @@ import { hasEnded } from "../lib/run_state.js";
 /** @type {import("../lib/run_state.js").MakeSection} */
 export function section({ runId, api }) {
   const gone = new AbortController();
-  /** Size of the manifest: asked for when the run begins and when it has ended; it says nothing of rounds. */
-  let manifest = { of: "", size: "" };
+  /**
+   * Size of the manifest, and what it says that releases with noise cost: asked for when the run begins and when it has ended;
+   * it says nothing of rounds.
+   *
+   * @type {{of: string, size: string, cost: Record<string, any> | undefined}}
+   */
+  let manifest = { of: "", size: "", cost: undefined };
 
   /** @param {import("../lib/run_state.js").Document} run */
   async function askForManifest(run) {
     const of = `${run.round >= 0} ${hasEnded(run)}`;
     if (manifest.of === of) return;
-    manifest = { of, size: manifest.size };
+    manifest = { ...manifest, of };
     try {
+      if (run.config.privacy?.clip) manifest.cost = (await api.get(runPath(runId, "/manifest"), { signal: gone.signal })).privacy;
       manifest.size = bytes(await api.sizeOf(runPath(runId, "/manifest"), { signal: gone.signal }));
       if (shown) draw(shown);
     } catch (error) {
@@ -50,7 +56,7 @@ export function section({ runId, api }) {
       setText(line.children[1], size);
       setText(line.children[2], note);
     });
-    keyed(facts, factsOf(run), ({ name }) => name, factRow, (line, { value }) =>
+    keyed(facts, factsOf(run, manifest.cost), ({ name }) => name, factRow, (line, { value }) =>
       setText(/** @type {Element} */ (line.lastElementChild), value),
     );
   }
@@ -100,15 +106,18 @@ function filesOf(runId, result, numRounds, manifestSize) {
   ];
 }
 
-/** @param {import("../lib/run_state.js").Document} run */
-function factsOf(run) {
+/**
+ * @param {import("../lib/run_state.js").Document} run
+ * @param {Record<string, any> | undefined} cost
+ */
+function factsOf(run, cost) {
   return [
     { name: "Run", value: run.run_id },
     { name: "Method", value: run.method },
     { name: "Rounds", value: count(run.total_rounds) },
     { name: "Clients", value: count(run.roster.length) },
     { name: "Seed", value: String(run.config.run?.seed ?? "") },
-    { name: "Privacy", value: claimOf(run.config.privacy) },
+    { name: "Privacy", value: claimOf(run.config.privacy, cost) },
     { name: "Created", value: dateTime(run.created_at) },
     { name: hasEnded(run) ? "Ended" : "Last change", value: dateTime(run.updated_at) },
     { name: "Configuration", value: run.config_hash.slice(0, 16) },
@@ -117,13 +126,15 @@ function factsOf(run) {
 }
 
 /**
- * The claim of a run with noise, and its cost or its noise; empty without noise.
+ * The claim of a run with noise, and what its releases cost, which the manifest says; its noise until that is read.
  *
  * @param {Record<string, any> | undefined} privacy
+ * @param {Record<string, any> | undefined} told
  */
-function claimOf(privacy) {
+function claimOf(privacy, told) {
   if (!privacy?.clip) return "";
-  const cost = privacy.epsilon ? `epsilon ${privacy.epsilon}, delta ${privacy.delta}` : `noise ${privacy.noise}`;
+  const epsilon = told && (told.epsilon === null ? "beyond all bounds" : Number(told.epsilon.toPrecision(3)));
+  const cost = told ? `epsilon ${epsilon}, delta ${told.delta}` : `noise ${privacy.noise ?? "is made"}`;
   return `claim ${privacy.claim ?? "none"}, ${cost}`;
 }
 
