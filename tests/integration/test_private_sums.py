@@ -149,6 +149,13 @@ def test_a_site_that_goes_on_from_an_older_copy_of_its_state_or_its_budget_makes
         refused(f"it lacks that of round 2 of run '{first}', which the aggregator has")
         replaced(state, newer)
         rest.wait(second, "completed")
+        shutil.rmtree(older)
+        shutil.copytree(state, older)
+        plain = {key: value for key, value in values.items() if key != "privacy"}
+        rest.wait(rest.start(plain), "completed")
+        replaced(state, older)
+        rest.start({**values, "run": {**values["run"], "seed": 4}})
+        eventually(lambda: "its egress.jsonl lacks the commit of round 2" in trainer.log(), "an older directory")
         replaced(state / "privacy", None)
         rest.start({**values, "run": {**values["run"], "seed": 3}})
         refused("it has 0 of the 4 that egress.jsonl counts")

@@ -242,6 +242,18 @@ class EgressLog:
                 raise self._refusal(error) from error
             return self._most
 
+    def lacks_commit(self, run: str, round: int) -> bool:
+        """Return whether the lines have commits, and none of this run and round: those of an older directory do.
+
+        Raises:
+            StoreUnavailable: They cannot be read.
+        """
+        try:
+            commits = [(line.run, line.round) for line in lines_in(self._folder) if line and line.what == What.COMMIT]
+        except OSError as error:
+            raise self._refusal(error) from error
+        return bool(commits) and (run, round) not in commits
+
     def _append(self, line: bytes, *, may_use_reserve: bool) -> None:
         if self._end and self._end + len(line) > self._max_bytes:
             self._begin_anew()
