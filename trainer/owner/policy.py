@@ -21,6 +21,8 @@ MAX_POLICY_BYTES = 256 << 10
 """Most bytes of a policy's file."""
 MAX_NAMES = 1000
 """Most entries of a list in a policy."""
+ONLY_OF_SITE = "classsums"
+"""The method of which `privacy.claim = "site"` can be true: no other sends nothing but releases with noise."""
 MAX_CHARACTERS = 256
 """Most characters of a name in such a list."""
 
@@ -148,6 +150,12 @@ class Policy(Section):
                 "thresholds.class_images",
                 f'class_images = {self.thresholds.class_images} makes privacy.claim = "{self.privacy.claim}" untrue, as '
                 "which classes there are would show beside the noise: no run would pass; leave one of the two out",
+            )
+        if self.privacy.claim == "site" and self.runs.methods and ONLY_OF_SITE not in self.runs.methods:
+            raise InvalidKey(
+                "runs.methods",
+                f'privacy.claim = "site" is true of method {ONLY_OF_SITE} alone, which runs.methods lacks: no run would pass; '
+                "add it, or leave one of the two out",
             )
         return self
 

@@ -45,6 +45,10 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "no SHA-256": (lambda path: path.write_text('runs.backbones = ["abc"]'), "write a SHA-256"),
     "no code": (lambda path: path.write_text('runs.allow_code = ["abc"]'), "write package.module:factory"),
     "out of range": (lambda path: path.write_text("thresholds.class_images = 0"), "it must be at least 1"),
+    "a claim that no named method has": (
+        lambda path: path.write_text('privacy.claim = "site"\nruns.methods = ["fedavg", "fedproto"]'),
+        'privacy.claim = "site" is true of method classsums alone',
+    ),
     "a delta of no epsilon": (lambda path: path.write_text("privacy.delta = 1e-7"), "without it nothing is limited"),
     "what no run passes": (
         lambda path: path.write_text('thresholds.class_images = 2\nprivacy.claim = "site"'),
