@@ -154,8 +154,8 @@ class Policy(Section):
         if self.privacy.claim == "site" and self.runs.methods and ONLY_OF_SITE not in self.runs.methods:
             raise InvalidKey(
                 "runs.methods",
-                f'privacy.claim = "site" is true of method {ONLY_OF_SITE} alone, which runs.methods lacks: no run would pass; '
-                "add it, or leave one of the two out",
+                f'privacy.claim = "site" is true of method {ONLY_OF_SITE} alone, which runs.methods lacks: no run would '
+                "pass; add it, or leave one of the two out",
             )
         return self
 
