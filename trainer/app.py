@@ -104,13 +104,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     epsilon, delta = least_budget(policy, settings.privacy_epsilon, settings.privacy_delta)
     keeps_to_itself = epsilon is not None or policy.privacy.claim == "site"
     egress = EgressLog(settings.state_dir, releases=lambda: budget.num_told())
-    budget = Budget(
-        settings.state_dir / PRIVACY_FOLDER,
-        epsilon=epsilon,
-        delta=delta,
-        logged=egress.num_releases,
-        lacks=egress.lacks_commit,
-    )
+    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=epsilon, delta=delta, logged=egress.num_releases)
     try:
         budget.keep_limit()
         metrics.epsilon_spent.set(budget.spent_epsilon)
@@ -153,7 +147,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         keepalive_s=settings.keepalive_s,
         egress=EgressGate(egress, budget.told_epsilon),
     )
-    connection.saw_audit_head, connection.saw_membership = AuditWitness(settings.state_dir).saw, budget.saw
+    connection.saw_audit_head, connection.saw_release = AuditWitness(settings.state_dir).saw, budget.saw
     reasons = (*BY_REASON, *HINTS, *StreamEnd, "stream_ended")
     site_log = SiteLog(LogLevel.NONE if keeps_to_itself else policy.leaves.logs, reasons=reasons)
     with ExitStack() as served:

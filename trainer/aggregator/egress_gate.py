@@ -16,7 +16,7 @@ import grpc
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.tensors import sha256_hex
-from fedplcc.shared.types import RunSpec
+from fedplcc.shared.types import Membership, RunSpec
 from fedplcc.trainer.owner.egress.log import EgressLog, Message, What
 from fedplcc.trainer.owner.egress.table import OF_SPEED
 from fedplcc.trainer.owner.refusals import CLAIMS
@@ -45,6 +45,10 @@ class EgressGate:
         self._claims[run.run_id] = _claim_of(run)
         if len(self._claims) > MAX_CLAIMS:
             del self._claims[next(iter(self._claims))]
+
+    def joined(self, membership: Membership) -> None:
+        """Take what the answer to Join says of what the aggregator has."""
+        self._log.saw_commit(membership.last_committed)
 
     def check(self, method: str, request: Any, data: bytes) -> None:
         """Write the line of a request, or of the first message of a stream, if it says anything of the site.

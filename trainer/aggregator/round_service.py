@@ -21,7 +21,7 @@ from fedplcc.shared.errors import (
 )
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from fedplcc.shared.identity.audit_chain import AuditHead
-from fedplcc.shared.types import Client, Heartbeat, Membership
+from fedplcc.shared.types import Client, CommittedRelease, Heartbeat, Membership
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.call_logs import OutgoingCalls
 from fedplcc.shared.wire.channels import KEEPALIVE_S, open_channel
@@ -88,7 +88,7 @@ class RoundServiceCalls:
         egress: Writes down what leaves before it does; None where nothing is written down.
         is_closed: Whether `close` was called.
         saw_audit_head: Called, by any thread, with the head of the aggregator's audit in each answer to Join.
-        saw_membership: Called likewise with all of it.
+        saw_release: Called likewise with the client's last release that was committed.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class RoundServiceCalls:
         self._made = OutgoingCalls(address, quiet=("Join", FOLLOWING, "Heartbeat"))
         self.is_closed = False
         self.saw_audit_head: Callable[[AuditHead | None], None] = lambda _head: None
-        self.saw_membership: Callable[[Membership], None] = lambda _membership: None
+        self.saw_release: Callable[[CommittedRelease | None], None] = lambda _release: None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -166,7 +166,9 @@ class RoundServiceCalls:
         self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
         self.max_inline_bytes = min(INLINE_BYTES, membership.max_inline_bytes)
         self.saw_audit_head(membership.audit_head)
-        self.saw_membership(membership)
+        self.saw_release(membership.last_release)
+        if self.egress is not None:
+            self.egress.joined(membership)
         return membership
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:

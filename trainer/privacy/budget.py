@@ -30,7 +30,7 @@ from fedplcc.shared.privacy.guarantee import DEFAULT_DELTA, composed, epsilon_of
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.tensors import sha256_hex
-from fedplcc.shared.types import CommittedRelease, CommittedUpdate, Membership
+from fedplcc.shared.types import CommittedRelease
 
 PRIVACY_FOLDER = "privacy"
 """Folder below a trainer's state directory."""
@@ -98,7 +98,6 @@ class Budget:
         epsilon: float | None = None,
         delta: float = DEFAULT_DELTA,
         logged: Callable[[], int] = lambda: 0,
-        lacks: Callable[[str, int], bool] = lambda _run, _round: False,
     ) -> None:
         """Prepare; nothing is read or made before it is needed.
 
@@ -107,11 +106,9 @@ class Budget:
             epsilon: Most that all releases together may come to with this delta; None for no limit.
             delta: Delta of the limit, and of what is told.
             logged: Returns the least number of releases that the log of what left the site knows of.
-            lacks: Returns whether that log has commits, and none of this run and round.
         """
-        self._folder, self.limit, self.delta, self._logged, self._lacks = folder, epsilon, delta, logged, lacks
+        self._folder, self.limit, self.delta, self._logged = folder, epsilon, delta, logged
         self._committed: CommittedRelease | None = None
-        self._last: CommittedUpdate | None = None
         self._named: str | None = None
 
     @property
@@ -146,9 +143,9 @@ class Budget:
         except StoreUnavailable:
             return 0
 
-    def saw(self, membership: Membership) -> None:
-        """Take the last release and the last update of the client that the aggregator has; any thread may call it."""
-        self._committed, self._last = membership.last_release, membership.last_committed
+    def saw(self, release: CommittedRelease | None) -> None:
+        """Take the last release of the client that the aggregator has; any thread may call it."""
+        self._committed = release
 
     def by_run(self) -> list[dict[str, Any]]:
         """Return what the releases of each run came to, in the order of their first ones.
@@ -298,15 +295,6 @@ class Budget:
                 f"{_OLDER}: it lacks that of round {last.round} of run {last.run_id[:128]!a}, which the aggregator has; "
                 f"{_RESTORE}"
             )
-        committed = self._last
-        if committed is not None and self._lacks(committed.run_id, committed.round):
-            raise StoreUnavailable(
-                "the state directory of this client is an older copy: its egress.jsonl lacks the commit of round "
-                f"{committed.round} of run {committed.run_id[:128]!a}, which the aggregator has, so releases may be missing "
-                "too; put the newer one back, or take part in a run without noise first"
-            )
-        if self._last is committed:
-            self._last = None  # it is there, and need not be looked for again
 
     def _check_room(self, charges: tuple[Charge, ...], mu: float) -> None:
         if self.limit is None:

@@ -36,6 +36,7 @@ from fedplcc.shared.errors import DiskFull, StoreUnavailable
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.process.resources import remedy_for
+from fedplcc.shared.types import CommittedUpdate
 
 LOG_FILE, RESERVE_FILE = "egress.jsonl", "egress.reserve"
 OLD_FILES = "egress-*.jsonl"
@@ -86,7 +87,7 @@ class Line:
         bytes: Number of these bytes.
         claim: What the run claims; None where the message is of no run.
         epsilon: Epsilon of all releases of the client up to then; None where that is not known or has no bound.
-        releases: The most releases that its budget has had up to then.
+        releases: The most releases that its budget has had up to then; one more where the state directory was an older copy.
     """
 
     time: str
@@ -164,6 +165,7 @@ class EgressLog:
         """
         self._folder, self._path, self._max_bytes, self._clock = folder, folder / LOG_FILE, max_bytes, clock
         self._releases, self._most = releases, 0
+        self._committed: tuple[str, int] | None = None
         self._lock = threading.Lock()
         self._known: set[str] | None = None
         self._end = 0
@@ -187,6 +189,7 @@ class EgressLog:
                 self._begin()
                 assert self._known is not None, "it has begun"
                 if message.name not in self._known:
+                    self._look_for_committed(self._known)
                     self._append(self._line(message, claim, epsilon()), may_use_reserve=message.what is not What.LOG)
                     self._known.add(message.name)
             except OSError as error:
@@ -238,21 +241,27 @@ class EgressLog:
         with self._lock:
             try:
                 self._begin()
+                assert self._known is not None, "it has begun"
+                self._look_for_committed(self._known)
             except OSError as error:
                 raise self._refusal(error) from error
             return self._most
 
-    def lacks_commit(self, run: str, round: int) -> bool:
-        """Return whether the lines have commits, and none of this run and round: those of an older directory do.
+    def saw_commit(self, committed: CommittedUpdate | None) -> None:
+        """Take the client's last commit that the aggregator has; any thread may call it."""
+        self._committed = None if committed is None else (committed.run_id, committed.round)
 
-        Raises:
-            StoreUnavailable: They cannot be read.
-        """
-        try:
-            commits = [(line.run, line.round) for line in lines_in(self._folder) if line and line.what == What.COMMIT]
-        except OSError as error:
-            raise self._refusal(error) from error
-        return bool(commits) and (run, round) not in commits
+    def _look_for_committed(self, known: set[str]) -> None:
+        """Count a release more where that commit has no line but others have: in an older directory some may be missing."""
+        if self._committed is None:
+            return
+        run, round = self._committed
+        begin, end = _name(What.COMMIT.value, "", round, "").rstrip() + " ", f" {run}"
+        if not any(name.startswith(begin) and name.endswith(end) for name in known):
+            commits = {(line.run, line.round) for line in lines_in(self._folder) if line and line.what == What.COMMIT}
+            if commits and (run, round) not in commits:
+                self._most = max(self._most, self._releases() + 1)
+        self._committed = None
 
     def _append(self, line: bytes, *, may_use_reserve: bool) -> None:
         if self._end and self._end + len(line) > self._max_bytes:

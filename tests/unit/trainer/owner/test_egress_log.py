@@ -16,6 +16,7 @@ import pytest
 
 from fedplcc.shared.errors import DiskFull, StoreUnavailable
 from fedplcc.shared.process import disk
+from fedplcc.shared.types import CommittedUpdate
 from fedplcc.trainer.owner.egress import log as egress_log
 from fedplcc.trainer.owner.egress.log import (
     LOG_FILE,
@@ -132,6 +133,28 @@ def test_the_most_releases_stay_known_when_their_record_is_older_and_when_files_
     assert EgressLog(tmp_path).num_releases() == most_releases(tmp_path) == 3
     (tmp_path / LOG_FILE).unlink()
     assert EgressLog(tmp_path).num_releases() == 3
+
+
+def test_a_log_that_lacks_a_commit_of_the_aggregator_is_of_an_older_directory_and_a_new_one_is_not(
+    tmp_path: Path,
+) -> None:
+    def joined(committed: CommittedUpdate | None) -> EgressLog:
+        log = EgressLog(tmp_path, max_bytes=600, releases=lambda: 2)
+        log.write(Message.whole(What.JOIN, b"join"), None, lambda: None)
+        log.saw_commit(committed)
+        return log
+
+    seventh = CommittedUpdate("run-1", 7, ())
+    assert joined(seventh).num_releases() == 2
+    for number in range(1, 8):
+        write(joined(None), commit(number))
+    assert 7 in rounds(tmp_path)
+    assert joined(seventh).num_releases() == joined(CommittedUpdate("run-1", 3, ())).num_releases() == 2
+    older = joined(CommittedUpdate("run-2", 7, ()))
+    write(older, commit(8))
+    assert (
+        older.num_releases() == joined(CommittedUpdate("run-1", 8, ())).num_releases() == most_releases(tmp_path) == 3
+    )
 
 
 def test_a_line_of_a_version_that_did_not_count_tells_that_there_was_a_release(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.privacy.guarantee import mu_of, mu_of_release, noise_for
-from fedplcc.shared.types import CommittedRelease, CommittedUpdate, Membership
-from fedplcc.trainer.owner.egress.log import EgressLog, Message, What
+from fedplcc.shared.types import CommittedRelease
 from fedplcc.trainer.privacy.budget import BUDGET, LIMIT, PRIVACY_FOLDER, SECRET, Budget, BudgetSpent, Charge
 from tests.support.failpoints import killed_at
 
@@ -20,11 +19,6 @@ from tests.support.failpoints import killed_at
 def a_charge(name: str = "a", *, noise: float = noise_for(1.0, 1e-5, 1), run: str = "r", round: int = 1) -> Charge:
     mu = mu_of_release(noise)
     return Charge(name=name, mu=mu, clip=0.1, noise=noise, run_hash=run, run_id=f"run-{run}", round=round, claim="site")
-
-
-def a_membership(release: CommittedRelease | None, last: CommittedUpdate | None = None) -> Membership:
-    terms = Membership(heartbeat_interval_s=1, lease_s=1, max_chunk_bytes=1, max_blob_bytes=1)
-    return replace(terms, last_release=release, last_committed=last)
 
 
 def test_releases_add_up_over_runs_and_processes_and_the_same_one_costs_once(tmp_path: Path) -> None:
@@ -169,7 +163,7 @@ def test_a_record_without_a_release_that_the_aggregator_has_makes_none_until_the
     budget.charge(a_charge("b", round=2), most_of_run=9)
     newer = path.read_bytes()
     again = Budget(tmp_path)
-    again.saw(a_membership(CommittedRelease("run-of-the-same-document", "r", 2)))
+    again.saw(CommittedRelease("run-of-the-same-document", "r", 2))
     again.check(0.1, "s", 1)
     path.write_bytes(older)
     refused(
@@ -184,25 +178,9 @@ def test_an_aggregator_that_knows_of_no_release_or_of_this_one_allows_nothing_mo
     budget = Budget(tmp_path, epsilon=1.0)
     budget.charge(a_charge(), most_of_run=9)
     for told in (None, CommittedRelease("run-r", "r", 1)):
-        budget.saw(a_membership(told))
+        budget.saw(told)
         with pytest.raises(BudgetSpent):
             budget.check(0.1, "t", 1)
-
-
-def test_an_older_directory_shows_by_a_commit_that_its_log_lacks_and_a_new_one_owes_none(tmp_path: Path) -> None:
-    def budget(last: CommittedUpdate | None) -> Budget:
-        found = Budget(tmp_path / PRIVACY_FOLDER, lacks=log.lacks_commit)
-        found.saw(a_membership(None, last))
-        return found
-
-    log, newest = EgressLog(tmp_path), CommittedUpdate("plain", 7, ())
-    log.write(Message.whole(What.JOIN, b"join"), None, lambda: None)
-    budget(newest).check(0.1, "r", 1)
-    log.write(Message.whole(What.COMMIT, b"update", run="plain", round=6), "none", lambda: None)
-    budget(None).check(0.1, "r", 1)
-    refused(budget(newest), r"directory of this client is an older copy.* lacks the commit of round 7 of run 'plain'")
-    log.write(Message.whole(What.COMMIT, b"update", run="plain", round=7), "none", lambda: None)
-    budget(newest).check(0.1, "r", 1)
 
 
 def test_a_record_with_fewer_releases_than_left_makes_none(tmp_path: Path) -> None:
