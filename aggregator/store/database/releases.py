@@ -87,8 +87,9 @@ def read_releases(connection: Connection) -> tuple[frozenset[str], list[Committe
     """Return the runs whose releases have noise, and the updates of their rounds."""
     runs, table = schema.runs, schema.updates
     may_have = runs.c.config_json.contains(_NAMED)
-    documents = connection.execute(select(runs.c.run_id, runs.c.config_json).where(may_have)).all()
-    noisy = frozenset(row.run_id for row in documents if has_noise(row.config_json))
+    query_of_documents = select(runs.c.run_id, runs.c.config_json).where(may_have)
+    with connection.execute(query_of_documents, execution_options={"yield_per": 10}) as documents:  # they may be long
+        noisy = frozenset(row.run_id for row in documents if has_noise(row.config_json))
     query = select(table.c.commit_order, table.c.run_id, table.c.round, table.c.client_id)
     found = []
     for run_id in noisy:
