@@ -116,6 +116,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         settings.data_spec,
         display_name=settings.display_name,
         device=settings.device,
+        takes_turns=True,
         samples_per_class=settings.samples_per_class,
         fraction=settings.fraction,
         validation_per_class=settings.validation_per_class,

@@ -89,6 +89,13 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
     ): "a count that is behind the database refuses nothing: it is written after the commit, and not fsynced",
     ("trainer/features/cache.py", "_make_private"): "features: what is lost is computed again",
     ("trainer/data/sets/torchvision_sets.py", "fetch"): "data sets, before any run: another download mends them",
+    (
+        "trainer/devices/turns.py",
+        "_lock_of",
+    ): "lock files are empty: what counts is a lock, which ends with the process",
+    ("trainer/devices/processes.py", "group_of"): "where the processes of one training meet, which ends with them",
+    ("trainer/devices/rank.py", "main"): "messages to the process that started this one",
+    ("trainer/devices/rank.py", "_end"): "where the processes of one training meet, which ends with them",
     **{
         (f"trainer/data/images/{file}.py", function): "decoded images: what is lost or damaged is decoded again"
         for file, function in (

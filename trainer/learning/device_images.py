@@ -108,6 +108,16 @@ class DeviceImages:
             stored=None,
         )
 
+    def without_images(self, device: torch.device) -> DeviceImages:
+        """Return what is known of the images without these, for a device that gets its batches from another one."""
+        kept = {name: getattr(self, name).to(device) for name in ("labels_N", "mean_3", "std_3")}
+        return replace(self, kept_N=self.kept_N[:0].clone().to(device), views_NVW=None, stored=None, **kept)
+
+    @property
+    def batch_of_none(self) -> Tensor:
+        """A batch without images, which has the shape and type of others."""
+        return self.normalised(self.kept_N[:0].to(self.device))
+
     def with_features(self, features_NVW: FloatArray) -> DeviceImages:
         """Return features of a frozen backbone in place of the images: those of each, and of its changed copies after it."""
         placed = _placed(torch.from_numpy(features_NVW), self.device)

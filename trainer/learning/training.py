@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.methods.step import LossTerms
 from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 from fedplcc.trainer.cancellation import ShouldStop, check, never
 from fedplcc.trainer.learning.attacks import ImageAttack
@@ -47,6 +49,9 @@ from fedplcc.trainer.learning.phases import planned_phases, training_of
 from fedplcc.trainer.models import personal_names, state_arrays
 from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
 from fedplcc.trainer.reproducibility.randomness import derive_seed
+
+if TYPE_CHECKING:  # one device needs nothing of torch's distributed part
+    from fedplcc.trainer.devices.group import Group
 
 OnProgress = Callable[[int, int], None]
 """Called before the first step and after each, with the number of steps done and of all steps."""
@@ -73,6 +78,7 @@ class RoundInputs:
             training mode, of augmented images, under weights that still moved. Keeping them changes nothing else.
         augmentations: Those of `config` that are code of other packages.
         made: What the method's parts made of the client's samples before the training, to be kept.
+        rank: Number of the device among those of the training; each but the first has draws of its own.
     """
 
     config: RunConfig
@@ -87,10 +93,12 @@ class RoundInputs:
     keeps_seen: bool = False
     augmentations: Sequence[ImageChange] = ()
     made: ClientState = field(default_factory=dict)
+    rank: int = 0
 
     def seed(self, purpose: str) -> int:
         """Return the seed of one purpose in this client's round."""
-        return derive_seed(purpose, self.config.run.seed, self.client_id, self.round)
+        own = (self.rank,) if self.rank else ()
+        return derive_seed(purpose, self.config.run.seed, self.client_id, self.round, *own)
 
     def diverged(self, cause: str, *, has_stepped: bool = True) -> TrainingDiverged:
         """Return the error that names this client and round."""
@@ -136,7 +144,11 @@ class LocalTraining:
 
 
 def local_train(
-    model: nn.Module, data: DeviceImages, inputs: RoundInputs, observer: TrainingObserver = NO_OBSERVER
+    model: nn.Module,
+    data: DeviceImages,
+    inputs: RoundInputs,
+    observer: TrainingObserver = NO_OBSERVER,
+    group: Group | None = None,
 ) -> LocalTraining:
     """Train the model in place for one round, phase by phase, each with a fresh optimiser; not at all where there is none.
 
@@ -145,6 +157,7 @@ def local_train(
         data: The client's training images.
         inputs: Everything else that the result depends on.
         observer: Told of progress, and asked whether to stop.
+        group: The devices that share each mini-batch; None for the data's alone.
 
     Raises:
         Cancelled: `observer.should_stop()` held; the model is somewhere in between.
@@ -163,29 +176,33 @@ def local_train(
     context = _context(model, data, inputs, _trainable(model), received)
     rate = learning_rate(training, inputs.round, config.run.rounds)
     augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
-    plan = data.batches(_batches(data, inputs), augmentation)
+    plan = _batches(data, inputs)
+    made = data.batches(plan, augmentation)
+    if group is not None:
+        made = group.received(plan, data.labels_N, data.batch_of_none) if group.rank else group.given(made)
     attack = None if training.attack is None else ImageAttack.of(training.attack, data)
     mixing = None if training.mixing is None else MixStyle(training.mixing, inputs.seed("mix_style"))
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
-    totals = _Totals(first_seen)
+    totals = _Totals()
     num_done = num_skipped = 0
     observer.on_progress(0, steps)
     mixed = nullcontext() if mixing is None else mixing.of(model, config.model.name)
     with seeded(inputs.seed("training"), data.device), nondeterminism_explained(config.model.name), mixed:
         for phase in phases:
             optimiser = Optimiser(phase.params.values(), training, learning_rate=rate, device=data.device)
+            forward = _forward(model, context, attack, optimiser)
             with training_of(model, phase):
-                for step, (numbers_B, x_B3SS, labels_B) in enumerate(islice(plan, phase.steps), start=num_done + 1):
+                if group is not None:
+                    forward = group.shared(model, forward)
+                for step, (numbers_B, x_B3SS, labels_B) in enumerate(islice(made, phase.steps), start=num_done + 1):
                     check(observer.should_stop)
                     observer.on_batch(len(numbers_B))
-                    if attack is not None:
-                        x_B3SS = attack.changed(model, x_B3SS, labels_B)
-                    with optimiser.forward():
-                        terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
-                    terms = balanced_terms(terms, features_BD, config.method)
-                    totals.saw(step, numbers_B, features_BD)
-                    loss = total_loss(terms)
+                    loss, terms, features_BD = forward(x_B3SS, labels_B)
+                    if step >= first_seen:
+                        totals.saw(numbers_B, features_BD if group is None else group.gathered(features_BD))
                     values = loss_values(loss, terms)
+                    if group is not None:
+                        loss, values = group.weighed(loss), group.mean(values)
                     if not all(map(math.isfinite, values.values())):
                         raise inputs.diverged(cause_in_loss(model, step, values), has_stepped=step > 1)
                     totals.lost({name: values[name] for name in terms})
@@ -195,6 +212,8 @@ def local_train(
                     observer.on_progress(step, steps)
             num_done += phase.steps
             num_skipped += optimiser.num_skipped
+    if inputs.rank:  # the first device has the result
+        return LocalTraining(losses={}, num_steps=steps)
     if num_skipped == steps:
         raise inputs.diverged("no step had a finite gradient in float16")
     if not is_finite(model):
@@ -211,17 +230,14 @@ def local_train(
 class _Totals:
     """Sums over the steps of one training, and the features of its last pass."""
 
-    def __init__(self, first_seen: int) -> None:
-        """Begin at zero; features are kept from step `first_seen` on."""
-        self._first_seen = first_seen
+    def __init__(self) -> None:
         self._seen: list[tuple[Tensor, Tensor]] = []
         self.losses: dict[str, float] = {}
         self.num_clipped = 0
 
-    def saw(self, step: int, numbers_B: Tensor, features_BD: Tensor) -> None:
+    def saw(self, numbers_B: Tensor, features_BD: Tensor) -> None:
         """Keep the features of a step of the last pass."""
-        if step >= self._first_seen:
-            self._seen.append((numbers_B, features_BD.detach().clone()))
+        self._seen.append((numbers_B, features_BD.detach().clone()))
 
     def lost(self, values: Mapping[str, float]) -> None:
         """Add the loss terms of a step."""
@@ -236,6 +252,22 @@ class _Totals:
         features = torch.cat([features_BD for _, features_BD in self._seen]).float().cpu().numpy()
         numbers_S, places_from_end = np.unique(numbers[::-1], return_index=True)
         return features[len(numbers) - 1 - places_from_end], data.labels_N.cpu().numpy()[numbers_S]
+
+
+def _forward(
+    model: nn.Module, context: LossContext, attack: ImageAttack | None, optimiser: Optimiser
+) -> Callable[[Tensor, Tensor], tuple[Tensor, LossTerms, Tensor]]:
+    """Return the function that computes the loss of images, its terms and the features that they are of."""
+
+    def forward(x_B3SS: Tensor, labels_B: Tensor) -> tuple[Tensor, LossTerms, Tensor]:
+        if attack is not None:
+            x_B3SS = attack.changed(model, x_B3SS, labels_B)
+        with optimiser.forward():
+            terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
+        terms = balanced_terms(terms, features_BD, context.config.method)
+        return total_loss(terms), terms, features_BD
+
+    return forward
 
 
 def _trainable(model: nn.Module) -> dict[str, Tensor]:

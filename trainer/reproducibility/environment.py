@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -40,12 +40,35 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
-def environment(device: torch.device) -> Environment:
-    """Return the record of packages, processor and device; trainers with equal records compute equal bytes."""
+def resolve_devices(names: str) -> tuple[torch.device, ...]:
+    """Return the devices that `resolve_device` takes, or several that share each mini-batch, separated by commas.
+
+    Raises:
+        InvalidConfig: As there, or several are not of one kind, or a CUDA device comes twice.
+    """
+    found = tuple(map(resolve_device, names.split(",")))
+    if len(found) > 1:
+        if "auto" in names or len({device.type for device in found}) > 1:
+            raise InvalidConfig(f"devices {names!r} are not of one kind; name each: cuda:0,cuda:1, or cpu,cpu")
+        if found[0].type == "cuda" and len(set(found)) < len(found):
+            raise InvalidConfig(f"devices {names!r} have one twice; a card has one part of a mini-batch")
+    return found
+
+
+def card_names(devices: Iterable[torch.device]) -> list[str]:
+    """Return the names of the cards among devices: the UUID of each, since processes may count them in another order."""
+    cards = [device for device in devices if device.type == "cuda"]
+    return [str(getattr(torch.cuda.get_device_properties(card), "uuid", card)) for card in cards]
+
+
+def environment(device: torch.device, *others: torch.device) -> Environment:
+    """Return the record of packages, processor and devices; trainers with equal records compute equal bytes."""
+    names = [torch.cuda.get_device_name(each) if each.type == "cuda" else "cpu" for each in (device, *others)]
+    kinds = {name: names.count(name) for name in names}
     return Environment(
         packages=dict(_versions()),
         cpu=" ".join(part for part in (platform.machine(), torch.backends.cpu.get_cpu_capability(), _vendor()) if part),
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        device=", ".join(f"{count} x {name}" if others else name for name, count in kinds.items()),
         platform=platform.platform(aliased=True, terse=True),
     )
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import nn
 
-from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.methods import add_methods
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import (
     ENCODED,
@@ -23,9 +27,11 @@ from fedplcc.shared.types import (
     Update,
 )
 from fedplcc.trainer.learning.augmenting.augmentation import of_packages
+from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.site_statistics import check_layers
 from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from fedplcc.trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
+from fedplcc.trainer.models import FeatureModel, load_arrays, personal_names, state_arrays, tensor_lists
+from fedplcc.trainer.owner.policy import NO_POLICY
 from fedplcc.trainer.task.delivery import Finished
 from fedplcc.trainer.task.encoding import encoded_update, without_errors
 from fedplcc.trainer.task.inputs import TaskInputs, model_with
@@ -37,8 +43,19 @@ from fedplcc.trainer.task.parts.kept_state import begin_stage, keep
 from fedplcc.trainer.task.parts.prototypes import summarise, uses_seen_features
 from fedplcc.trainer.task.parts.public_images import learn, tell
 from fedplcc.trainer.task.received import received_arrays, received_prototypes
+from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.task.withholding import without_counts
 from fedplcc.trainer.task.work import Work
+
+if TYPE_CHECKING:  # one device needs nothing of torch's distributed part
+    from fedplcc.trainer.devices.group import Group
+
+
+GIVEN = (
+    *("config", "round", "client_id", "prototypes", "client_state"),
+    *("scalars", "arrays", "received", "keeps_seen"),
+)
+"""Inputs of a training that further devices need."""
 
 
 def _nothing(work: Work) -> None:
@@ -79,9 +96,10 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         FedplccError: The model cannot be made or fetched.
     """
     work = _begun(job, inputs, without_errors(client_state))
-    for half in HALVES:
-        half.before(work)
-    work.trained = _trained(job, work.model, work.inputs)
+    with job.site.turns.taken(job.should_stop):
+        for half in HALVES:
+            half.before(work)
+        work.trained = _trained(job, work.model, work.inputs)
     for half in reversed(HALVES):
         half.after(work)
     return _finished(work, identity, inputs, client_state)
@@ -140,9 +158,38 @@ def _begun(job: Job, inputs: TaskInputs, client_state: ClientState | None) -> Wo
 def _trained(job: Job, model: nn.Module, inputs: RoundInputs) -> LocalTraining:
     """Train the model in place."""
     job.begin(ClientActivity.TRAINING)
-    observer = _observer(job)
+    observer, data, site = _observer(job), job.loaded.train, job.site
     with job.timed("train_seconds"):
-        return local_train(model, job.loaded.train, inputs, observer)
+        if not site.further_devices or not inputs.method.phases(job.config.method):
+            return local_train(model, data, inputs, observer)
+        from fedplcc.trainer.devices.processes import group_of  # loads torch's distributed part
+
+        # What a task of this site alone knows stays in this process.
+        bare = replace(site, budget=None, policy=NO_POLICY)
+        given = {name: getattr(inputs, name) for name in GIVEN}
+        work = partial(train_part, bare, state_arrays(model), data.without_images(torch.device("cpu")), given)
+        with group_of(
+            [site.device, *site.further_devices], work, job.config.training.threads, job.should_stop
+        ) as group:
+            return local_train(model, data, inputs, observer, group)
+
+
+def train_part(site: ClientSite, arrays: ModelArrays, data: DeviceImages, given: dict[str, Any], group: Group) -> None:
+    """Train a copy of the model on a further device's parts of the mini-batches, in a process of its own.
+
+    Args:
+        site: The client's site.
+        arrays: The model to start from.
+        data: The client's training images without these.
+        given: Inputs of the training by name; see `GIVEN`.
+        group: The devices.
+    """
+    config: RunConfig = given["config"]
+    add_methods([config.run.method])
+    model = site.new_own_model(config, with_weights=False)
+    load_arrays(model, arrays)
+    inputs = RoundInputs(**given, method=config.algorithm, rank=group.rank)
+    local_train(model.to(group.device), data.without_images(group.device), inputs, group=group)
 
 
 def _finished(work: Work, identity: str, inputs: TaskInputs, kept: ClientState | None) -> Finished:

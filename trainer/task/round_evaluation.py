@@ -114,7 +114,7 @@ def _joined_counts(job: Job, received: ModelArrays, so_far: AloneSoFar | None) -
 
     alone = job.site.new_model(config, with_weights=True).to(job.site.device)
     try:
-        with job.timed("alone_seconds"):
+        with job.site.turns.taken(job.should_stop), job.timed("alone_seconds"):
             train_alone(
                 alone,
                 loaded.train,

@@ -148,6 +148,7 @@ class TaskRunner:
         Raises:
             Cancelled: `should_stop()` held, or the aggregator no longer wants the task.
             TooManyPrototypes: The client's data do not fit into an update.
+            FailedPrecondition: The client's devices cannot share the run's training.
             ModelKindRefused: The client has its own kind of model, and the run averages models.
             UnfitInitialModel: The run's initial model is of another specification.
             AwaitsApproval, RunRejected, RunWithdrawn: The site's owner has not approved the run, or has ended it here.
@@ -165,6 +166,7 @@ class TaskRunner:
         if self._gate is not None:
             self._gate.check(task)
         self.site.check_kind(config)
+        self.site.check_devices(config)
         if task.kind is not TaskKind.EVALUATE:
             check_release(self.site, config, task.run, task.round)
         elif not self.site.policy.leaves.scores:

@@ -12,15 +12,16 @@ from torch import nn
 from fedplcc.shared.bounds import MAX_SIDE
 from fedplcc.shared.config.run import RunConfig, canonical_json, own_kind_refusal
 from fedplcc.shared.config.tables.model import ModelSection
-from fedplcc.shared.errors import ModelKindRefused
+from fedplcc.shared.errors import FailedPrecondition, ModelKindRefused
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import Client, Environment
 from fedplcc.trainer.data import first_look
+from fedplcc.trainer.devices.turns import NO_TURNS, Turns
 from fedplcc.trainer.models import FeatureModel, build_model
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy
 from fedplcc.trainer.privacy.budget import Budget
-from fedplcc.trainer.reproducibility.environment import environment, resolve_device
+from fedplcc.trainer.reproducibility.environment import card_names, environment, resolve_devices
 
 log = get_logger("fedplcc.trainer.task.site")
 
@@ -41,6 +42,8 @@ class ClientSite:
         withhold_below: Images of a class below which no confusion matrix and no histogram of a set is reported.
         model: Its own kind of model, for runs that share no models; None where it trains the run's.
         device: Where models are trained and evaluated.
+        further_devices: Those that share each mini-batch of local training with it.
+        turns: Turns on the cards among them.
         environment: Packages, processor and device as they were when the process began; a package that is installed later
             is not loaded.
         consent: The code and the weights that the documents of runs may name.
@@ -60,6 +63,8 @@ class ClientSite:
     withhold_below: int = 1
     model: ModelSection | None = None
     device: torch.device
+    further_devices: tuple[torch.device, ...] = ()
+    turns: Turns = NO_TURNS
     environment: Environment
     consent: Consent = NO_CONSENT
     budget: Budget | None = None
@@ -67,14 +72,27 @@ class ClientSite:
     policy: Policy = NO_POLICY
 
     @classmethod
-    def at(cls, client_id: str, domain: str, data: str, *, device: str = "auto", **facts: Any) -> Self:
-        """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N, `facts` the other attributes.
+    def at(
+        cls, client_id: str, domain: str, data: str, *, device: str = "auto", takes_turns: bool = False, **facts: Any
+    ) -> Self:
+        """Return the site of a client on this machine; `device` is as `resolve_devices` takes it.
+
+        One that takes turns trains on a card only while no other such site does. `facts` are the other attributes.
 
         Raises:
             InvalidConfig: There is no such device.
         """
-        found = resolve_device(device)
-        return cls(client_id=client_id, domain=domain, data=data, device=found, environment=environment(found), **facts)
+        found, *others = resolve_devices(device)
+        return cls(
+            client_id=client_id,
+            domain=domain,
+            data=data,
+            device=found,
+            further_devices=tuple(others),
+            turns=Turns(card_names([found, *others])) if takes_turns else NO_TURNS,
+            environment=environment(found, *others),
+            **facts,
+        )
 
     def announced(self) -> Client:
         """Return the client as it is before any run is known: sample counts by the data set's own class names.
@@ -147,6 +165,18 @@ class ClientSite:
         refused = None if self.model is None else own_kind_refusal(config, self.model)
         if self.model is not None and refused is not None:
             raise ModelKindRefused(f"client {self.client_id} has its own kind of model, {self.model.kind}: {refused}")
+
+    def check_devices(self, config: RunConfig) -> None:
+        """Refuse a run whose training cannot be shared by this site's devices.
+
+        Raises:
+            FailedPrecondition: It is so.
+        """
+        if self.further_devices and config.algorithm.uses_public(config.method):
+            raise FailedPrecondition(
+                f"client {self.client_id} trains on several devices, and they cannot share what method "
+                f"{config.run.method!r} learns from public images; start its trainer with one --device"
+            )
 
     def new_own_model(self, config: RunConfig, *, with_weights: bool) -> nn.Module:
         """Return a model of the client's own kind on the processor; of the run's where it has none.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from fedplcc.shared.config.settings.environment import (
     INVITATION,
+    cache_folder,
     confine_ray_to_loopback,
     disable_ray_usage_reports,
     disable_tracker_reports,
     environment_without_settings,
     invitation_in_environment,
     limit_threads,
+    steady_parts_on_loopback,
     thread_limits,
     visible_cuda_devices,
     weights_folder,

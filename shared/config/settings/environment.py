@@ -43,6 +43,18 @@ def confine_ray_to_loopback() -> None:
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
+def steady_parts_on_loopback() -> None:
+    """Let the processes of one training meet on loopback only, add in one order on GPUs, and end by our hand alone.
+
+    NCCL and Gloo read the variables when a group of processes is made; child processes inherit them.
+    """
+    for library in ("GLOO", "NCCL"):
+        os.environ.setdefault(f"{library}_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("NCCL_ALGO", "Ring")
+    # NCCL's watchdog would end the whole trainer where another process of the training died.
+    os.environ.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")
+
+
 def disable_tracker_reports() -> None:
     """Keep the libraries of trackers from reporting to their authors, and from trying a server that is away for minutes.
 
@@ -56,6 +68,12 @@ def disable_tracker_reports() -> None:
 def weights_folder() -> Path:
     """Return the folder of backbones that commands use: a trainer's `weights_dir`, as the environment tells it."""
     return Path(os.environ.get(f"{Settings.model_config['env_prefix']}WEIGHTS_DIR") or WEIGHTS)
+
+
+def cache_folder() -> Path:
+    """Return the folder of this user's caches on this host."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(configured if os.path.isabs(configured) else os.path.expanduser("~/.cache"))
 
 
 def invitation_in_environment() -> str:

@@ -274,8 +274,8 @@ class TrainerSettings(Settings):
     """Way to wait for tasks: one stream that stays open, or short calls, for proxies that cut idle streams."""
     poll_hold_s: float = Field(20.0, ge=0.05, le=3600)
     """With sync = poll: longest wait of a call in seconds, shorter than the proxy's limit; the aggregator allows 20."""
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$")
-    """Device of training: auto, cpu, cuda or cuda:N."""
+    device: str = Field("auto", pattern=r"^(auto|(cpu|cuda|cuda:\d{1,3})(,(cpu|cuda:\d{1,3})){0,7})$")
+    """Device of training: auto, cpu, cuda or cuda:N; several of one kind, such as cuda:0,cuda:1, share each mini-batch."""
     privacy_epsilon: float | None = Field(None, gt=0, le=1000)
     """Most epsilon that releases of this client's class sums may come to over all runs, with `privacy_delta`; beyond it
     a run meets BUDGET_SPENT. With it the client tells no class counts when it joins, and keeps readings and the details of
