@@ -33,7 +33,6 @@ from fedplcc.shared.errors import (
     RoundClosed,
     UpdateConflict,
 )
-from fedplcc.shared.process import traces
 from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import IdleReason, OwnersWord
@@ -206,7 +205,7 @@ class Worker:
             self._metrics.tasks.labels(kind, outcome).inc()
             seconds = time.monotonic() - begin
             log.info("task_ended", task=kind, outcome=outcome, duration_s=round(seconds, 3))
-            self._trace(work, traces.ended(kind, seconds), outcome)
+            work.trace(seconds, self._client.client_id, outcome)
         with self._lock:
             self._work = None
         self._heartbeat_asked.put(None)
@@ -214,15 +213,6 @@ class Worker:
             self._refresh(task)
         if outcome != "done":
             pause(self._vain.take("task"), lambda: self._is_ending)
-
-    def _trace(self, work: Work, span: traces.Part, outcome: str) -> None:
-        """Record a task as a span of its round, with what it did one after another."""
-        assert work.task.run is not None
-        begun = [(FIRST_ACTIVITY[work.task.kind], span.begin), *work.begun]
-        ends = [*(begin for _, begin in begun[1:]), span.end]
-        parts = [traces.Part(activity.value, begin, end) for (activity, begin), end in zip(begun, ends, strict=True)]
-        of = {"client_id": self._client.client_id, "outcome": outcome}
-        traces.record(span, work.task.run.run_id, work.task.round, parts=parts, facts=of)
 
     def _say_idle(self, task: Task) -> None:
         """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
