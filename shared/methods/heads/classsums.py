@@ -229,11 +229,14 @@ def _sent(own: ClassSums, round: int) -> list[int]:
 
 
 def _folds(before: BeforeTraining) -> Iterator[IntArray]:
-    """Yield the numbers of a fold's samples: a class's by turns, in an order that only the seed decides."""
+    """Yield the numbers of a fold's samples: a class's by turns, in an order that only the seed decides, and a group's together."""
     order_N = shuffled(len(before.labels_N), before.seed)
-    order_N = order_N[np.argsort(before.labels_N[order_N], kind="stable")]
-    for number in range(min(FOLDS, len(order_N))):
-        yield np.sort(order_N[number::FOLDS])
+    together: dict[str | int, list[int]] = {}
+    for i in order_N.tolist():
+        together.setdefault(before.groups[i] if before.groups else i, []).append(i)
+    units = sorted(together.values(), key=lambda unit: int(before.labels_N[unit[0]]))
+    for number in range(min(FOLDS, len(units))):
+        yield np.sort(np.concatenate(units[number::FOLDS]))
 
 
 def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, head: Kind, *, is_balanced: bool) -> float:

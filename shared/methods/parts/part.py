@@ -47,6 +47,8 @@ class BeforeTraining:
     """Of the client in the run, the same in every round."""
     is_balanced: bool = False
     """Whether classes weigh alike in the score that the client's own model is to be good at."""
+    groups: tuple[str, ...] = ()
+    """The patient, lesion or camera of each sample; none where none are named."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What one hook works out of these samples and another needs too, by name of the note."""
 

@@ -34,6 +34,7 @@ def make_groups(work: Work) -> None:
             round=job.task.round,
             seed=derive_seed("samples", job.config.run.seed, job.site.client_id),
             is_balanced=score_is_balanced(job.config.evaluation.score, job.loaded.class_counts),
+            groups=job.loaded.groups,
         )
         groups = {**method.before_training(before, hyper), **private_groups(work, features_ND, labels_N)}
         work.inputs = replace(work.inputs, made=method.kept_before(before, groups, hyper))

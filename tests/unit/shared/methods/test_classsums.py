@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -449,3 +450,21 @@ def test_no_sums_that_pass_break_the_step(data: st.DataObject) -> None:
         result = stepped([turned, *uploaded(config, 1)], config)
         assert result.head is not None
         assert all(np.isfinite(array).all() for array in result.head.values())
+
+
+def test_a_groups_samples_are_in_one_fold_and_groups_of_one_change_nothing() -> None:
+    """A patient in two folds is recognised, and the shrinkage and the client's own share are chosen by that."""
+    config = Config(head="lda", shrinkage=0.2)
+    run = Run(config)
+    run.round(3)
+
+    def folds(*groups: str) -> list[list[int]]:
+        before = replace(a_client(3, run.arrays, run.states[3], 2), groups=groups)
+        METHOD.kept_before(before, {}, config)
+        return [fold_F.tolist() for fold_F in before.notes[CLIENT].folds]
+
+    patients = [f"patient {number}" for number in (0, 0, 0, 1, 1, 2, 3, 4, 5, 5, 6, 7, 0, 8, 9, 10, 11, 12, 13, 14, 1)]
+    found = folds(*patients)
+    assert sorted(sum(found, [])) == list(range(21))
+    assert sum(len({patients[i] for i in fold}) for fold in found) == len(set(patients))
+    assert folds(*map(str, range(21))) == folds()
