@@ -229,7 +229,7 @@ def _sent(own: ClassSums, round: int) -> list[int]:
 
 
 def _folds(before: BeforeTraining) -> Iterator[IntArray]:
-    """Yield the numbers of a fold's samples: a class's by turns, in an order that only the seed decides, and a group's together."""
+    """Yield the numbers of a fold's samples: a class's by turns, in an order that the seed decides, a group's together."""
     order_N = shuffled(len(before.labels_N), before.seed)
     together: dict[str | int, list[int]] = {}
     for i in order_N.tolist():

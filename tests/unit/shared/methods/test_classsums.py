@@ -465,6 +465,6 @@ def test_a_groups_samples_are_in_one_fold_and_groups_of_one_change_nothing() -> 
 
     patients = [f"patient {number}" for number in (0, 0, 0, 1, 1, 2, 3, 4, 5, 5, 6, 7, 0, 8, 9, 10, 11, 12, 13, 14, 1)]
     found = folds(*patients)
-    assert sorted(sum(found, [])) == list(range(21))
+    assert sorted(i for fold in found for i in fold) == list(range(21))
     assert sum(len({patients[i] for i in fold}) for fold in found) == len(set(patients))
     assert folds(*map(str, range(21))) == folds()
