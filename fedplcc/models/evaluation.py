@@ -22,7 +22,6 @@ from fedplcc.runs.artifacts import RELIABILITY
 from fedplcc.runs.atomic_file import atomic_file, write_text
 from fedplcc.runs.reliability import reliability_diagram
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
-from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.config.settings import weights_folder
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.scoring.class_scores import ClassScores, class_scores
@@ -191,7 +190,8 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
     """
     contract = trained.config.data
     reader = Reader(store=ImageStore(weights_folder() / IMAGES))
-    images, unreadable = load_split(data, contract=contract, split=split, reader=reader)
+    source = open_source(data, contract.test_every)
+    images, unreadable = load_split(data, contract=contract, split=split, reader=reader, opened=source)
     if not len(images):
         skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
         kind = {"test": "test image", "train": "training image", "all": "image"}[split]
@@ -223,13 +223,8 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         confusion_MM=np.bincount(cells_N, minlength=num_classes**2).reshape(num_classes, num_classes),
         histograms=histograms,
         unreadable=unreadable,
-        window=_auto_window(data, contract),
+        window=source.test.auto() if contract.window == "auto" and source.test.auto is not None else None,
     )
-
-
-def _auto_window(data: str, contract: DataSection) -> tuple[float, float] | None:
-    found = open_source(data, contract.test_every).test.auto if contract.window == "auto" else None
-    return None if found is None else found()
 
 
 def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:

@@ -20,7 +20,7 @@ from fedplcc.shared.errors import InvalidModel
 from fedplcc.terminal.printable import printable
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.data.images.pixels import read_pixels
-from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window
+from fedplcc.trainer.data.images.scaling import Pixels, Unnamed, Unreadable, Unstated, Window
 from fedplcc.trainer.data.sets.walking import Walk
 from fedplcc.trainer.data.source import fit_image
 from fedplcc.trainer.learning.device_images import DeviceImages
@@ -32,6 +32,7 @@ OnProblem = Callable[[str], None]
 """Told, in a sentence, of something that was named and gives no prediction."""
 
 OF_A_SITE = 'its file states no range, and data.window = "auto" is that of a whole data set, as model evaluate reads it'
+OF_FRAMES = "it has several frames; save the one to classify as a file of its own"
 MAX_NAME_WIDTH = 20
 """Longest class name in a table of 80 columns; a longer one is cut."""
 
@@ -143,9 +144,10 @@ def _read(
     for file in files:
         try:
             pixels = read_pixels(file, window)
-        except Unreadable as why:
-            is_of_site = window == "auto" and isinstance(why, Unstated)
-            on_problem(f"{file} cannot be read as an image: {OF_A_SITE if is_of_site else why}")
+        except Unreadable as error:
+            is_of_site = window == "auto" and isinstance(error, Unstated)
+            why = OF_A_SITE if is_of_site else OF_FRAMES if isinstance(error, Unnamed) else error
+            on_problem(f"{file} cannot be read as an image: {why}")
         else:
             yield file, fit_image(pixels, image_size)
 

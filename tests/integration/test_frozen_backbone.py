@@ -144,7 +144,9 @@ def test_what_a_run_leaves_is_used_where_the_backbone_is_and_nowhere_else(
     assert model(torch.rand(2, 3, 32, 32)).shape == (2, len(tiny_federation.CLASSES))
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["model"]["weights"] == "tiny"
     monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "none"))
-    with pytest.raises(WeightsMissing, match="this site has no backbone 'tiny'"):
+    with pytest.raises(
+        WeightsMissing, match=r"no backbone 'tiny' .*; keep it with: fedplcc weights add .* --name tiny"
+    ):
         fedplcc.load_model(tmp_path / "run")
 
 

@@ -275,6 +275,7 @@ def load_split(
     fraction: float | None = None,
     seed: int = 0,
     reader: Reader = IN_MEMORY,
+    opened: Source | None = None,
 ) -> tuple[ImageSet, tuple[str, ...]]:
     """Read one part of a data set, fitted to a run's data contract.
 
@@ -286,6 +287,7 @@ def load_split(
         fraction: Share of each class of each part, in place of it.
         seed: Decides the images of a subset.
         reader: See `load_dataset`.
+        opened: The data set, where it is open already.
 
     Returns:
         The images, possibly none, and the names of those that could not be read.
@@ -294,7 +296,7 @@ def load_split(
         InvalidData: The data set cannot be opened or breaks the contract.
         DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
     """
-    source = _opened(spec, contract)
+    source = _opened(spec, contract) if opened is None else opened.seen_through(contract.window)
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
     wanted = [_selections(source, part, samples_per_class, seed, fraction=fraction) for part in parts]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from fedplcc.trainer.data.images.colours import in_srgb
-from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window, scale
+from fedplcc.trainer.data.images.scaling import Pixels, Unnamed, Unreadable, Window, scale
 
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
@@ -50,9 +50,12 @@ def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
         return _shown(dataset, pixels, window, frame)
     except (Unreadable, OSError, MemoryError):
         raise
+    except pydicom.errors.InvalidDicomError as error:
+        raise Unreadable("it has not the head of a DICOM file (128 bytes, DICM); convert it") from error
     # pydicom and its decoders raise anything on a damaged file.
     except Exception as error:
-        raise Unreadable(f"it is DICOM that pydicom cannot read: {str(error)[:MOST_OF_AN_ERROR]}") from error
+        said = " ".join(str(error).split())[:MOST_OF_AN_ERROR]
+        raise Unreadable(f"it is DICOM that pydicom cannot read: {said}") from error
 
 
 def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixels:
@@ -66,6 +69,12 @@ def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixe
     if highest is not None and stored and highest != stored - 1:
         raise Unreadable(
             f"its numbers of {stored} bits end at bit {highest + 1}, where pydicom takes others; convert it"
+        )
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if syntax.is_compressed and not pixels.get_decoder(syntax).is_available:
+        raise Unreadable(
+            f"its pixels are compressed as {syntax.name}, which needs a decoder of pydicom that is not installed: "
+            "pip install 'pylibjpeg[all]', or convert it"
         )
     values = _frame(dataset.pixel_array, int(dataset.get("NumberOfFrames", 1) or 1), frame)
     has_colours = int(dataset.get("SamplesPerPixel", 1)) > 1
@@ -153,11 +162,12 @@ def check_frame(frame: int | None, num_frames: int) -> None:
 
     Raises:
         Unreadable: It is so.
+        Unnamed: None is named.
     """
     if frame is not None and not 1 <= frame <= num_frames:
         raise Unreadable(f"it has {num_frames} frames, and ?frame={frame} is named")
     if frame is None and num_frames > 1:
-        raise Unreadable(f"it has {num_frames} frames; name one: folder:PATH?frame=1")
+        raise Unnamed(f"it has {num_frames} frames; name one: folder:PATH?frame=1")
 
 
 def _frame(pixels: npt.NDArray[Any], num_frames: int, frame: int | None) -> npt.NDArray[Any]:

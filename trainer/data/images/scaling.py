@@ -24,6 +24,10 @@ class Unstated(Unreadable):
     """A picture whose range nobody states."""
 
 
+class Unnamed(Unreadable):
+    """A file of several frames of which none is named."""
+
+
 def scale(values: npt.NDArray[Any], window: tuple[float, float]) -> Pixels:
     """Return numbers as 0 to 255: whole numbers in 256 equal steps, so that 16 bits keep their upper 8; others rounded.
 

@@ -26,8 +26,10 @@ from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTa
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.trainer.data import Split
+from fedplcc.trainer.data.images.pixels import numbers_of
 from fedplcc.trainer.data.images.store import ImageStore
 from fedplcc.trainer.data.roles import TEST, has_role
+from fedplcc.trainer.data.sets import folder
 from tests.support.federation import tiny_federation
 from tests.support.later import later
 from tests.unit.fedplcc.command.model_calls import called, refused
@@ -137,11 +139,14 @@ def test_what_cannot_be_read_is_named_and_the_others_are_predicted(run: Path, pi
     broken.write_bytes((pictures / "a.png").read_bytes()[:100])
     empty.mkdir()
     (empty / "notes.txt").write_text("none")
-    code, out, error = called("predict", run, broken, pictures / "a.png", tmp_path / "*.jpg", empty, "--json")
+    stack = tmp_path / "stack.tif"
+    Image.new("L", (8, 8)).save(stack, save_all=True, append_images=[Image.new("L", (8, 8))])
+    code, out, error = called("predict", run, broken, stack, pictures / "a.png", tmp_path / "*.jpg", empty, "--json")
     assert code == 2
     assert [json.loads(line)["image"] for line in out.splitlines()] == [str(pictures / "a.png")]
     assert error.splitlines() == [
         f"fedplcc: {broken} cannot be read as an image: it is damaged or cut off",
+        f"fedplcc: {stack} cannot be read as an image: it has several frames; save the one to classify as a file of its own",
         f"fedplcc: there is no file {tmp_path / '*.jpg'}",
         f"fedplcc: the folder {empty} holds no images",
     ]
@@ -304,14 +309,24 @@ def test_a_folder_without_a_training_part_is_evaluated_and_bad_files_are_counted
     assert "files that could not be read are left out: 1, the first is wide/broken.png" in error
 
 
-def test_a_window_that_is_of_the_images_at_hand_is_said(ended_run: Path, tmp_path: Path) -> None:
+def test_a_window_that_is_of_the_images_at_hand_is_said_and_found_once(
+    ended_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = json.loads((ended_run / "run.json").read_bytes())
     manifest["config"]["data"]["window"] = "auto"
     (ended_run / "run.json").write_text(json.dumps(manifest))
     picture = tmp_path / "data" / "thin" / "1.tif"
     picture.parent.mkdir(parents=True)
     Image.fromarray(np.arange(-200, 200, dtype=np.int32).reshape(20, 20)).save(picture)
+    looked = list[Path]()
+
+    def counted(path: Path, frame: int | None) -> Any:
+        looked.append(path)
+        return numbers_of(path, frame)
+
+    monkeypatch.setattr(folder, "numbers_of", counted)
     out = called("evaluate", ended_run, "--data", f"folder:{tmp_path / 'data'}", "--split", "all")[1]
+    assert looked == [picture]
     assert 'data.window = "auto" is -200 to 199 here, and may have been another where the model was trained' in out
     assert 'data.window = "auto" is that of a whole data set' in refused("predict", ended_run, picture)[1]
 
