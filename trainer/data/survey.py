@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +19,8 @@ from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.record import digest_of
-from fedplcc.trainer.data.sets.doubts import DIM, brightest, dark
-from fedplcc.trainer.data.source import GIVEN, Samples
+from fedplcc.trainer.data.sets.doubts import DIM, Traits, brightest, dark, given_away
+from fedplcc.trainer.data.source import GIVEN, Pixels, Samples
 from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.data.subset import NUM_LOOKED_AT, spread
 
@@ -37,6 +39,7 @@ CONTRAST = 8.0
 """Standard deviation of a small picture below which it shows too little to tell two pictures apart."""
 MOST_PAIRS = 1 << 31
 """Most pairs of small pictures that are compared."""
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
 Place = tuple[int, int]
 """An image: its side, 0 for training and 1 for testing, and its number."""
 Size = tuple[int, int]
@@ -188,17 +191,35 @@ def survey(
         unreadable=tuple(seen.unreadable),
         is_whole=read_all,
         note=source.note,
-        reasons=seen.reasons,
+        reasons=_by_kind(seen.whys),
         remarks=(
             *(*source.remarks, *few_images(source), *lost),
-            *(*counted(said), *dark([seen.top]), *_range(sides, seen.reasons)),
+            *(*counted(said), *dark([seen.top]), *_range(sides, seen.whys)),
             *_encoded_anew(sides, seen.small, copies),
+            *given_away(_of_classes(source.class_names, sides, seen.traits)),
         ),
         brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,
         num_dark=sum(mean < DARK for mean in seen.means),
         num_bright=sum(mean > 255 - DARK for mean in seen.means),
         copies=copies,
     )
+
+
+def _by_kind(reasons: Iterable[str]) -> dict[str, int]:
+    """Return the number of images by the reason; of reasons that differ in numbers alone the first stands for all."""
+    kinds: dict[str, Counter[str]] = {}
+    for reason in reasons:
+        kinds.setdefault(_NUMBER.sub("", reason), Counter())[reason] += 1
+    return {next(iter(of)) + (" (the first of them)" if len(of) > 1 else ""): of.total() for of in kinds.values()}
+
+
+def _of_classes(
+    names: Sequence[str], sides: Sequence[Samples], traits: Mapping[Place, Traits]
+) -> dict[str, list[Traits]]:
+    found: dict[str, list[Traits]] = {name: [] for name in names}
+    for (side, i), each in traits.items():
+        found[names[int(sides[side].labels_N[i])]].append(each)
+    return found
 
 
 def smallest_of(specs: Iterable[str]) -> Size | None:
@@ -211,7 +232,7 @@ def smallest_of(specs: Iterable[str]) -> Size | None:
     return min((size for size in sizes if size is not None), key=min, default=None)
 
 
-def _range(sides: Sequence[Samples], reasons: Mapping[str, int]) -> tuple[str, ...]:
+def _range(sides: Sequence[Samples], reasons: Sequence[str]) -> tuple[str, ...]:
     """Return a remark on the window of pictures that could not be read without one."""
     auto = next((side.auto for side in sides if side.auto is not None), None)
     found = None if auto is None or not reasons else auto()
@@ -228,7 +249,15 @@ class _Seen:
     looks: dict[bytes, list[Place]] = field(default_factory=dict)
     small: dict[Place, np.ndarray] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
+    whys: list[str] = field(default_factory=list)
+    traits: dict[Place, Traits] = field(default_factory=dict)
+
+
+def _traits(pixels: Pixels, name: str) -> Traits:
+    """Return what tells images apart besides what they show."""
+    is_grey = pixels.shape[2] == 1 or bool((pixels == pixels[:, :, :1]).all())
+    ending = os.path.splitext(name)[1].lower()
+    return ("grey" if is_grey else "in colour"), f"of {_text(pixels.shape[:2])} pixels", ending and f"{ending} files"
 
 
 def _look(sides: Sequence[Samples], wanted: list[Any], on_read: OnRead | None) -> _Seen:
@@ -239,8 +268,9 @@ def _look(sides: Sequence[Samples], wanted: list[Any], on_read: OnRead | None) -
             pixels = side.read(i)
             if pixels is None:
                 seen.unreadable.append(side.name(i))
-                seen.reasons[side.why(i)] += 1
+                seen.whys.append(side.why(i))
             else:
+                seen.traits.setdefault((number, i), _traits(pixels, side.name(i)))
                 seen.sizes.add((pixels.shape[0], pixels.shape[1]))
                 seen.top = max(seen.top, brightest(pixels)) if seen.top < DIM else seen.top
                 few = np.ascontiguousarray(pixels[STEP // 2 :: STEP, STEP // 2 :: STEP])
@@ -298,7 +328,7 @@ def _encoded_anew(
         return ()
     return (
         f"{len(pairs)} of the test images look as training images do, maybe in another encoding or size: {listed(pairs)}; "
-        "an image that is trained on says nothing of new ones",
+        "an image that is trained on says nothing of new ones; of frames or cuts of one scene, name it: ?group=PATTERN",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -26,6 +27,10 @@ _COMPANIONS = re.compile(_WORDS, re.IGNORECASE)
 _SIDES = re.compile(
     r"(is[ _-]?)?(train(ing)?|test(ing)?|val(id(ation)?)?)|(cv[ _-]?)?fold|sub ?set|partition", re.IGNORECASE
 )
+Traits = tuple[str, ...]
+"""What an image is besides what it shows: grey or in colour, its size, its kind of file."""
+_MOST, _FEW = 0.9, 0.1
+"""Shares of a class's images, and of all others, that have what gives the class away."""
 _PERSON = re.compile(r"patient|lesion|subject|person|study|case|camera|scanner", re.IGNORECASE)
 
 
@@ -79,6 +84,25 @@ def dark(largest: Iterable[int]) -> list[str]:
     return (
         [f"no number in the images is above {top} of 255: all are nearly black; scale them to 0 to 255"] if top else []
     )
+
+
+def given_away(traits: Mapping[str, Sequence[Traits]]) -> list[str]:
+    """Return a sentence on each class whose images have what those of the others have not, whatever they show."""
+    known = [each for of_class in traits.values() for each in of_class]
+    said = []
+    for name, of_class in traits.items():
+        others = len(known) - len(of_class)
+        if min(len(of_class), others) < FEW_IMAGES:
+            continue
+        for number, column in enumerate(zip(*of_class, strict=True)):
+            trait, count = Counter(column).most_common(1)[0]
+            elsewhere = sum(each[number] == trait for each in known) - count
+            if trait and count >= _MOST * len(of_class) and elsewhere <= _FEW * others:
+                said.append(
+                    f"{count} of the {len(of_class)} images of {name} are {trait}, and {elsewhere} of the {others} others: "
+                    "a model may learn that in place of what they show; make the images of all classes alike in it"
+                )
+    return said
 
 
 def columns_left(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> list[str]:

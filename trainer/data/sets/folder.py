@@ -189,7 +189,7 @@ def _by_side(names: Sequence[str], sides: Mapping[str, Sequence[tuple[Entry, str
     said = alike_said(names)
     if not sides[TEST] and (sides[TRAIN] or sides[VALIDATION]):
         said.append("no image is for testing")
-    elif any(entry.side for of_side in sides.values() for entry, _ in of_side):
+    else:
         of = {side: {entry.label for entry, _ in found} for side, found in sides.items()}
         for side in (TEST, TRAIN):
             if not of[side]:
@@ -316,6 +316,10 @@ def reading(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "; name a folder: an archive is unpacked first" if isinstance(error, NotADirectoryError) else ""
+        if isinstance(error, FileNotFoundError) and "?" in root.name:
+            advice = f"; write {FORM}"
+        elif isinstance(error, FileNotFoundError) and not root.is_absolute():
+            advice = "; it is looked for from the folder that the command runs in"
         raise InvalidData(
             f"cannot read the folder {error.filename or root}: {error.strerror or error}{advice}"
         ) from error

@@ -139,6 +139,12 @@ def test_half_a_layout_is_an_error_that_says_what_is_missing(tmp_path: Path, fol
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"cannot read the folder .*nowhere: No such file"):
         load(tmp_path / "nowhere")
+    for wrong, advice in (
+        ("nowhere", "; it is looked for from the folder that"),
+        ("nowhere?Labels=a.csv", "; write folder:"),
+    ):
+        with pytest.raises(InvalidData, match=f"No such file or directory{advice}"):
+            load(Path(wrong))
     put(tmp_path / "file.png")
     with pytest.raises(InvalidData, match=r"cannot read the folder .*file\.png: Not a directory"):
         load(tmp_path / "file.png")

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from fedplcc.trainer.data import survey as looks
+from fedplcc.trainer.data.sets.doubts import given_away
 from fedplcc.trainer.data.survey import survey
 
 RNG = np.random.default_rng(0)
@@ -74,6 +75,25 @@ def test_what_cannot_be_read_is_grouped_by_its_reason(tmp_path: Path) -> None:
     found = survey(f"folder:{tmp_path}", read_all=True)
     assert found.reasons == {"it is empty": 3, "it is no image that can be read here": 1}
     assert "  3 of them: it is empty" in found.lines()
+
+
+def test_a_class_that_is_known_without_its_pictures_is_said(tmp_path: Path) -> None:
+    """A model of "all keyboards are grey" is right on the site's own test images, and on nobody else's."""
+    for number in range(20):
+        for name, picture in (
+            ("mug", noise()),
+            ("mouse", noise()),
+            ("keyboard", noise().convert("L" if number else "RGB")),
+        ):
+            put(tmp_path / name / f"{number}.{'jpg' if name == 'mouse' else 'png'}", picture)
+    said = [
+        text for text in survey(f"folder:{tmp_path}", read_all=True).remarks if "in place of what they show" in text
+    ]
+    assert [text.partition(": ")[0] for text in said] == [
+        "19 of the 20 images of keyboard are grey, and 0 of the 40 others",
+        "20 of the 20 images of mouse are .jpg files, and 0 of the 40 others",
+    ]
+    assert not given_away({"a": [("grey", "", "")] * 9, "b": [("in colour", "", "")] * 20}), "too few to say"
 
 
 def test_another_encoding_or_size_of_a_training_picture_is_said_and_no_other_picture(
