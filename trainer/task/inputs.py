@@ -121,6 +121,8 @@ class TaskInputs:
         began: DataRecord | None = None,
         should_stop: ShouldStop = never,
         on_share: OnShare = lambda done: None,
+        *,
+        anew: bool = False,
     ) -> Loaded:
         """Return the client's data under the run's data contract; the latest are kept.
 
@@ -131,6 +133,7 @@ class TaskInputs:
             began: The images that a run began with which goes on in a process of its own, where it has no stages.
             should_stop: Asked while images are read, many images a second.
             on_share: Told of the fraction of them that is read.
+            anew: Whether to read the folders as they are now, as a new run does.
 
         Raises:
             InvalidData: The data set cannot be read or does not fit the contract.
@@ -138,7 +141,7 @@ class TaskInputs:
             Cancelled: `should_stop()` held.
         """
         known = self._loaded
-        if known is not None and known.is_damaged:
+        if anew or (known is not None and known.is_damaged):
             known = self._stream = None
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
             of = None if known.stage is None else (known.stage.stream, known.stage.place)

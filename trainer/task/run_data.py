@@ -87,6 +87,18 @@ class RunData:
     def __init__(self, client_id: str, states: ClientStates) -> None:
         self._client_id, self._states = client_id, states
         self._seen: tuple[str, str, DataRecord] | None = None
+        self._met: str | None = None
+
+    def is_new(self, run_id: str) -> bool:
+        """Whether this process meets a run of which nothing is kept: asked a second time in a row, no.
+
+        Raises:
+            StoreUnavailable: The record cannot be read.
+        """
+        if run_id == self._met:
+            return False
+        self._met = run_id
+        return self._states.data_record(run_id) is None
 
     def began(self, run_id: str, place: Place | None) -> DataRecord | None:
         """Return the images that a run without stages began with; None where this process knows that it has them.

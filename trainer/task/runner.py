@@ -99,6 +99,7 @@ class TaskRunner:
             InvalidConfig, MalformedRequest: The run's configuration is not valid.
         """
         config = self._inputs.config(run)
+        self._run_data.is_new(run.run_id)  # it is read here, and for the first task no second time
         counts = self._inputs.class_counts(config, self._told(on_problem, config))
         named = dict(zip(config.data.classes, counts, strict=True))
         self.announced = self.site.client(named, withholds=config.withholds)
@@ -178,11 +179,11 @@ class TaskRunner:
         with site_failures(built, withholds=self._withholds(config)):
             prepare_torch(config.training.threads, self.site.device)
             place = place_of(task, config)
-            began = self._run_data.began(task.run.run_id, place)
+            began, anew = self._run_data.began(task.run.run_id, place), self._run_data.is_new(task.run.run_id)
             activity = on_activity or (lambda activity, progress: None)
             first = FIRST_ACTIVITY[task.kind]
             loaded = self._inputs.data(
-                config, on_problem, place, began, should_stop, lambda done: activity(first, done)
+                config, on_problem, place, began, should_stop, lambda done: activity(first, done), anew=anew
             )
             self._run_data.check(task.run.run_id, place, loaded.record, beginning_of(config, self.site), on_problem)
             client = self.site.client(loaded.counts_by_name, withholds=config.withholds)

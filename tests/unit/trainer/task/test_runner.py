@@ -530,6 +530,28 @@ def test_other_sample_counts_than_announced_are_announced_before_the_update(
     assert runner.announced == heard[0]
 
 
+def test_a_new_run_at_the_same_trainer_reads_the_folders_as_they_are_then(tmp_path: Path) -> None:
+    """A trainer stays up for weeks: what its owner adds, takes away or mends counts from the next run on, and not before."""
+    rng = np.random.default_rng(0)
+
+    def put(name: str) -> None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(tmp_path / name)
+
+    for number in range(5):
+        put(f"a/{number}.png"), put(f"b/{number}.png")
+    data, folder = f"folder:{tmp_path}", tmp_path.parent / f"{tmp_path.name}-state"
+    runner, aggregator = a_runner(data, folder), MemoryAggregator()
+    before = a_train_task(aggregator, data, a_run("fedavg"))
+    runner.perform(before, aggregator)
+    for number in range(10, 15):
+        put(f"b/{number}.png")
+    after = replace(before, run=replace(a_run("fedavg"), run_id="run-2"))
+    for task in (after, replace(before, round=2), replace(after, round=2)):
+        runner.perform(task, aggregator)
+    assert [update.class_counts for _, update in aggregator.updates] == [(4, 4, 0), (4, 8, 0), (4, 4, 0), (4, 8, 0)]
+
+
 def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("a", "b"):
