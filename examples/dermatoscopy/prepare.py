@@ -21,6 +21,9 @@ def prepare(pictures: Path, out: Path = OUT) -> int:
     """Link the pictures of the classes into a folder of each site and return their number."""
     with (pictures / "split.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["class"] in CLASSES]
+    for old in out.glob("*/*/*/*"):
+        if old.is_symlink():  # of another split, by which pictures would be on both sides
+            old.unlink()
     for row in rows:
         picture = pictures / row["path"]
         link = out / row["site"] / row["split"] / row["class"] / picture.name

@@ -19,6 +19,9 @@ def prepare(pictures: Path, out: Path = OUT) -> int:
     """Link the pictures into a folder of each domain and return their number."""
     with (pictures / "split.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
+    for old in out.glob("*/*/*/*"):
+        if old.is_symlink():  # of another split, by which pictures would be on both sides
+            old.unlink()
     for row in rows:
         picture = pictures / row["path"]
         link = out / row["domain"] / row["split"] / row["class"] / picture.name

@@ -35,6 +35,8 @@ def prepared(name: str, out: Path) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_site_gets_folders_that_its_trainer_reads(name: str, tmp_path: Path) -> None:
     count = prepared(name, tmp_path / "sites")
+    one = next((tmp_path / "sites").glob("*/train/*/*.jpg"))
+    one.rename(one.parents[2] / "test" / one.parent.name / f"other-{one.name}")  # as another split.csv would have it
     assert prepared(name, tmp_path / "sites") == count, "again changes nothing"
     federation = load_federation(ROOT / "examples" / name / "federation.toml")
     read = 0

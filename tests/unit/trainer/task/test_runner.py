@@ -538,8 +538,9 @@ def test_a_new_run_at_the_same_trainer_reads_the_folders_as_they_are_then(tmp_pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(tmp_path / name)
 
-    for number in range(5):
-        put(f"a/{number}.png"), put(f"b/{number}.png")
+    for name in ("a", "b"):
+        for number in range(5):
+            put(f"{name}/{number}.png")
     data, folder = f"folder:{tmp_path}", tmp_path.parent / f"{tmp_path.name}-state"
     runner, aggregator = a_runner(data, folder), MemoryAggregator()
     before = a_train_task(aggregator, data, a_run("fedavg"))
