@@ -140,8 +140,10 @@ class TaskInputs:
             DiskFull, StoreUnavailable: Its images are more than memory is to hold, and cannot be kept on the disk.
             Cancelled: `should_stop()` held.
         """
+        if anew:
+            self._loaded = self._stream = self._public = None
         known = self._loaded
-        if anew or (known is not None and known.is_damaged):
+        if known is not None and known.is_damaged:
             known = self._stream = None
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
             of = None if known.stage is None else (known.stage.stream, known.stage.place)

@@ -71,6 +71,7 @@ from fedplcc.trainer.task import work
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.failures import OutOfMemory
 from fedplcc.trainer.task.hints import HINTS
+from fedplcc.trainer.task.inputs import TaskInputs
 from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.models.initial_model import UnfitInitialModel
 from fedplcc.trainer.task.models.latest_model import LatestModel
@@ -81,7 +82,7 @@ from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.failpoints import hooked
 from tests.support.hosts.failing_disk import Killed
 from tests.support.later import later
-from tests.unit.trainer.builders import a_spec, npz
+from tests.unit.trainer.builders import a_spec, config_of, npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 timm = later("timm")
@@ -551,6 +552,30 @@ def test_a_new_run_at_the_same_trainer_reads_the_folders_as_they_are_then(tmp_pa
     for task in (after, replace(before, round=2), replace(after, round=2)):
         runner.perform(task, aggregator)
     assert [update.class_counts for _, update in aggregator.updates] == [(4, 4, 0), (4, 8, 0), (4, 4, 0), (4, 8, 0)]
+
+
+def test_a_new_run_reads_the_public_images_anew_too(data: str, tmp_path: Path) -> None:
+    """Else a site whose trainer was started since has others, and the run is refused."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "a").mkdir()
+    for number in range(5):
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(tmp_path / "a" / f"{number}.png")
+    config = config_of(
+        a_run(
+            "fcclplus",
+            public={"data": f"folder:{tmp_path}", "num_images": 4},
+            method={"public_batch": 4},
+            model={"name": "cnn4"},
+        )
+    )
+    site = ClientSite.at("ann", "hospital", data, device="cpu", consent=Consent(public_data=f"folder:{tmp_path}"))
+    inputs = TaskInputs(site, None, keeps_evaluated=False, latest_model=None)
+    lists = []
+    for anew in (True, False, True):
+        inputs.data(config, None, anew=anew)
+        lists.append(inputs.public_lists(config))
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(tmp_path / "a" / f"{number - 1}.png")
+    assert lists[0] == lists[1] != lists[2]
 
 
 def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> None:
