@@ -16,6 +16,7 @@ from PIL import Image
 
 from fedplcc.trainer.data.first_look import RANGE, counted, few_images, lost_classes
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
+from fedplcc.trainer.data.images.scaling import Window
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.names import listed
 from fedplcc.trainer.data.record import digest_of
@@ -228,8 +229,24 @@ def smallest_of(specs: Iterable[str]) -> Size | None:
     Raises:
         InvalidData: A data set cannot be opened.
     """
-    sizes = [survey(spec).smallest for spec in dict.fromkeys(specs)]
-    return min((size for size in sizes if size is not None), key=min, default=None)
+    sizes = [size for spec in dict.fromkeys(specs) for size in _first(spec, None).sizes or _first(spec, "auto").sizes]
+    return min(sizes, key=lambda size: (min(size), size[0] * size[1], size), default=None)
+
+
+def range_said(spec: str) -> tuple[str, ...]:
+    """Return a remark on the window, where some of the pictures that a look reads state no range.
+
+    Raises:
+        InvalidData: The data set cannot be opened.
+    """
+    return _range([open_source(spec, DEFAULT_TEST_EVERY).train], _first(spec, None).whys)
+
+
+def _first(spec: str, window: Window) -> _Seen:
+    """Return what a look at a data set sees: at its training images, where it has any."""
+    source = open_source(spec, DEFAULT_TEST_EVERY).seen_through(window)
+    side = source.train if len(source.train) else source.test
+    return _look([side], [spread(len(side))], None)
 
 
 def _range(sides: Sequence[Samples], reasons: Sequence[str]) -> tuple[str, ...]:

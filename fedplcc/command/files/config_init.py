@@ -253,6 +253,7 @@ def _of_data(
 ) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for clients with these data, which are opened, and notes for its person."""
     from fedplcc.trainer.data.loading import describe, remarks
+    from fedplcc.trainer.data.survey import range_said
 
     if clients and set(clients) != set(named):
         raise InvalidConfig("--data NAME=SPEC names the clients; leave out --clients")
@@ -260,7 +261,7 @@ def _of_data(
     for name, spec in named.items():
         try:
             counts[name] = describe(spec)
-            said += [f"client {name}: {remark}" for remark in remarks(spec)]
+            said += [f"client {name}: {remark}" for remark in (*remarks(spec), *range_said(spec))]
         except InvalidData as error:
             problems.append(f"--data {name}: {error.detail}")
     if problems:

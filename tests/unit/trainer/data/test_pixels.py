@@ -24,7 +24,7 @@ from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, scale
 from fedplcc.trainer.data.sets.folder import read_image
-from fedplcc.trainer.data.survey import survey
+from fedplcc.trainer.data.survey import range_said, smallest_of, survey
 from tests.support import present
 
 RNG = np.random.default_rng(0)
@@ -489,6 +489,8 @@ def test_a_site_whose_range_is_unsaid_joins_and_is_told_the_window(tmp_path: Pat
     (remark,) = looked.remarks
     assert 'data.window; "auto" is 0 to 4095 here' in remark
     assert remark in survey(f"folder:{tmp_path}").remarks
+    assert range_said(f"folder:{tmp_path}") == (remark,), "config init says it"
+    assert smallest_of([f"folder:{tmp_path}"]) == (8, 8), "by which it takes the recipe"
 
 
 def test_a_window_goes_upwards() -> None:
