@@ -8,12 +8,13 @@ https://arxiv.org/abs/1710.03740, section 3.2). A step whose scaled gradient ove
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fedplcc.shared.config.tables.training import TrainingSection
 from fedplcc.trainer.learning.update_rules import Adam, Sgd, UpdateRule
@@ -21,6 +22,26 @@ from fedplcc.trainer.learning.update_rules import Adam, Sgd, UpdateRule
 FIRST_SCALE = 1024.0
 """Scale of the loss at the beginning of each round with float16: a round is short, and each step that overflows is lost."""
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class _SmallMaps(TorchFunctionMode):
+    """Convolutions of maps that are no larger than their kernels, in float32.
+
+    Some weights of theirs meet the margin alone. Their gradient is zero; oneDNN 3.12 leaves it unset in bfloat16.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is torch.conv2d and any(map(_is_small, args[0].shape[2:], args[1].shape[2:])):
+            args = tuple(each.float() if isinstance(each, Tensor) else each for each in args)
+            with torch.autocast("cpu", enabled=False):
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _is_small(side: int, kernel: int) -> bool:
+    return 1 < kernel >= side
 
 
 class Optimiser:
@@ -53,9 +74,15 @@ class Optimiser:
             self._rule = Sgd(self._params, learning_rate, training.weight_decay, momentum=training.momentum)
         self.num_skipped = 0
 
-    def forward(self) -> AbstractContextManager[object]:
-        """Return the context in which the model and its loss are computed."""
-        return torch.autocast(self._device.type, self._dtype, enabled=self._dtype is not None)
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Within the block, compute the model and its loss."""
+        is_unsound = self._device.type == "cpu" and self._dtype == torch.bfloat16
+        with (
+            torch.autocast(self._device.type, self._dtype, enabled=self._dtype is not None),
+            _SmallMaps() if is_unsound else nullcontext(),
+        ):
+            yield
 
     def step(self, loss: Tensor) -> float | None:
         """Change the parameters by the gradient of a loss.

@@ -65,6 +65,18 @@ def test_a_lower_precision_is_near_the_full_one_and_leaves_float32(
         np.testing.assert_allclose(state_arrays(model)[name], value, atol=0.02, err_msg=name)
 
 
+def test_bfloat16_has_a_gradient_of_weights_that_meet_the_margin_alone() -> None:
+    for _ in range(10):
+        convolution = nn.Conv2d(20, 30, 3, 2, padding=1, bias=False)
+        maps = torch.randn(8, 20, 1, 1)
+        del [torch.full((number,), 1e30) for number in range(1000, 40_000, 100)][:]  # what memory held before
+        with an_optimiser(convolution.weight, precision="bfloat16").forward():
+            loss = convolution(maps).float().square().mean()
+        found = torch.autograd.grad(loss, convolution.weight)[0]
+        expected = torch.autograd.grad(convolution(maps).square().mean(), convolution.weight)[0]
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=float(expected.abs().max()) / 50)
+
+
 def an_optimiser(weight: nn.Parameter, **training: Any) -> Optimiser:
     section = TrainingSection.model_validate({"learning_rate": 0.1, "momentum": 0, "weight_decay": 0, **training})
     return Optimiser([weight], section, learning_rate=0.1, device=CPU)
