@@ -337,16 +337,23 @@ def _encoded_anew(
     lengths_N = np.square(train_ND).sum(1)
     pairs = []
     for place, test_D in zip(of_side[1], test_ND, strict=True):
-        squares_N = lengths_N - 2 * (train_ND @ test_D) + np.square(test_D).sum()
-        nearest = int(squares_N.argmin())
-        if squares_N[nearest] <= len(test_D) * min(ALIKE, test_D.std() / 10) ** 2:
+        squares_8N = lengths_N - 2 * (_turned(test_D) @ train_ND.T) + np.square(test_D).sum()
+        nearest = int(squares_8N.argmin()) % len(train_ND)
+        if squares_8N.min() <= len(test_D) * min(ALIKE, test_D.std() / 10) ** 2:
             pairs.append(f"{_name(sides, place)} and {_name(sides, of_side[0][nearest])}")
     if not pairs:
         return ()
     return (
-        f"{len(pairs)} of the test images look as training images do, maybe in another encoding or size: {listed(pairs)}; "
-        "an image that is trained on says nothing of new ones; of frames or cuts of one scene, name it: ?group=PATTERN",
+        f"{len(pairs)} of the test images look as training images do, maybe encoded anew, in another size, turned or mirrored: "
+        f"{listed(pairs)}; an image that is trained on says nothing of new ones; of frames or cuts of one scene, name it: "
+        "?group=PATTERN",
     )
+
+
+def _turned(small_D: np.ndarray) -> np.ndarray:
+    """Return a small picture in the eight ways that it may be turned and mirrored, `[8, D]`."""
+    picture = small_D.reshape(SIDE, SIDE, -1)
+    return np.stack([np.rot90(each, turns).ravel() for each in (picture, picture[:, ::-1]) for turns in range(4)])
 
 
 def _name(sides: Sequence[Samples], place: Place) -> str:

@@ -93,6 +93,10 @@ def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixe
         if colours.dtype.itemsize > 1 and colours.max() < 256:
             raise Unreadable("its table of colours has entries of 16 bits, and uses the lower 8; convert the file")
         return scale(colours[..., :3], (0, 2 ** (8 * colours.dtype.itemsize) - 1))
+    if dataset.get("PixelPresentation") == "COLOR" or "RedPaletteColorLookupTableDescriptor" in dataset:
+        raise Unreadable("it has colours above its grey, which cannot be had here; convert it")
+    if dataset.get("PresentationLUTShape") == "INVERSE" and dataset.PhotometricInterpretation == "MONOCHROME2":
+        raise Unreadable("it says that 0 is black (MONOCHROME2), and that it is shown inverted; convert it")
     rescaled = pixels.apply_modality_lut(values, dataset)
     if isinstance(window, tuple):
         grey = scale(rescaled.astype(np.float64), window)

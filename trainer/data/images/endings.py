@@ -26,6 +26,13 @@ OTHER_ENDINGS = frozenset(
     }
 )
 """Files that are never opened as images."""
+FORMATS = frozenset(
+    {
+        "AVIF", "BMP", "DDS", "DIB", "GIF", "HEIF", "ICNS", "ICO", "JPEG", "JPEG2000", "JXL", "MPO", "PCX", "PNG",
+        "PPM", "PSD", "QOI", "SGI", "SUN", "TGA", "TIFF", "WEBP", "XPM",
+    }
+)
+"""Kinds that Pillow reads as they are meant: of FITS it leaves out the scale, and EPS it has another program draw."""
 # fmt: on
 
 _FIRST_BYTES = (

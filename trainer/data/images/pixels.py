@@ -20,13 +20,25 @@ from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from fedplcc.trainer.data.images.colours import PROFILE, in_srgb, of_gamma, say, stated_gamma, with_gamma
 from fedplcc.trainer.data.images.dicom import check_frame, read_dicom
-from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, IMAGE_ENDINGS, NUM_BYTES, begins_as_dicom
+from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, FORMATS, IMAGE_ENDINGS, NUM_BYTES, begins_as_dicom
 from fedplcc.trainer.data.images.jpeg import PixelData
-from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, scale
+from fedplcc.trainer.data.images.scaling import (
+    UNSAID,
+    Pixels,
+    Unreadable,
+    Unstated,
+    Window,
+    auto_window,
+    of_type,
+    scale,
+    whole_range,
+)
+
+__all__ = ["auto_window", "numbers_of", "picture", "read_pixels", "whole_range", "why_unreadable"]
 
 WHITE = (255, 255, 255, 255)
 """What shows through transparent pixels."""
-UNSAID = "its {what} state no range, and the largest is {top:g}; set data.window in numbers, or to 'auto'"
+UNNAMED = "it has four channels and does not say what the fourth is; convert it to RGB"
 _SUBFILE, _BITS, _PHOTOMETRIC, _PLANES, _EXTRA, _SAMPLE_FORMAT = 254, 258, 262, 284, 338, 339
 _COLOURS, _PARTS, _INKS = 320, 330, 332
 _REDUCED_OR_MASK = 0b101
@@ -108,6 +120,7 @@ def _read(path: Path, window: Window, frame: int | None) -> Pixels:
 
 
 def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | None) -> Pixels:
+    _check_format(image)
     _choose(image, frame)
     kind = image.format or ""
     if _breaks_off(file, kind):
@@ -116,13 +129,16 @@ def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | N
         say("its file states other colours than sRGB (cICP): they are taken as sRGB")
     _check_channels(image)
     tiles = " ".join(str(tile[-1]) for tile in getattr(image, "tile", []))
-    is_halved, clear = ";16" in tiles, image.info.get("transparency")
+    is_halved, clear = ";16" in tiles or _is_of_16_bits(kind, tiles, file.fileno()), image.info.get("transparency")
     if is_halved and isinstance(clear, tuple):
         raise Unreadable(
             "its one transparent colour is of 16 bits, and its colours can be had in 8 alone; convert the file"
         )
     if image.format == "PNG" and isinstance(clear, int) and (few := re.search("L;([24])", tiles)):
         image.info["transparency"] = clear * (255 // (2 ** int(few[1]) - 1))  # Pillow scales the pixels alone
+    is_unnamed = kind == "TGA" and image.mode == "RGBA" and not os.pread(file.fileno(), 1, 17)[0] & 0b1111
+    if is_unnamed and image.getchannel("A").getextrema() != (255, 255):
+        raise Unreadable(UNNAMED)
     data = PixelData(image, file.fileno()) if kind == "JPEG" else None
     pixels = picture(image, window)
     if data is not None and data.has_lost_a_part:
@@ -154,9 +170,15 @@ def _check_channels(image: Image.Image) -> None:
     if image.mode == "CMYK" and _tag(image, _INKS) == _OTHER_INKS:
         raise Unreadable("its four inks are not those of CMYK; convert it to RGB")
     if image.mode == "RGBA" and _tag(image, _EXTRA) is None:
-        raise Unreadable("it has four channels and does not say what the fourth is; convert it to RGB")
+        raise Unreadable(UNNAMED)
     if _tag(image, _PLANES) == _SEPARATE and (_tag(image, _BITS) or 1) > 8 and len(image.getbands()) > 1:
         raise Unreadable("its colours of more than 8 bits lie in planes, one after the other; convert the file")
+
+
+def _check_format(image: Image.Image) -> None:
+    kind = getattr(image, "format", None)
+    if kind is not None and kind not in FORMATS:
+        raise Unreadable(f"it is a picture of the kind {kind}, which is not read here; convert it to PNG")
 
 
 def _choose(image: Image.Image, frame: int | None) -> None:
@@ -192,6 +214,15 @@ def _states_cicp(descriptor: int) -> bool:
             return head[8:10] != bytes((1, 13))
         place += 12 + int.from_bytes(head[:4])
     return False
+
+
+def _is_of_16_bits(kind: str, tiles: str, descriptor: int) -> bool:
+    """Whether a PPM or JPEG 2000 has all 16 bits, of which Pillow gives the upper 8 of colours."""
+    if kind == "PPM":
+        return "65535" in tiles
+    head = os.pread(descriptor, 1 << 16, 0) if kind == "JPEG2000" else b""
+    place = head.find(b"\xff\x4f\xff\x51")  # its codestream; the depth of the first channel is 42 bytes on
+    return place >= 0 and head[place + 42 : place + 43] == b"\x0f"
 
 
 def _ends_black(descriptor: int) -> bool:
@@ -243,9 +274,10 @@ def picture(image: Image.Image, window: Window = None) -> Pixels:
     Raises:
         Unreadable: It states no range, or has numbers that are none.
     """
+    _check_format(image)
+    is_inverted, stated = _is_inverted(image), _stated_range(image)
     image.load()
     signed = _tag(image, _SAMPLE_FORMAT) == _SIGNED
-    is_inverted, stated = _is_inverted(image), _stated_range(image)
     if any(key in image.info for key in _ORIENTED):
         image = ImageOps.exif_transpose(image)
     if _numeric(image) or signed:
@@ -311,6 +343,7 @@ def numbers_of(path: Path, frame: int | None = None) -> npt.NDArray[Any] | None:
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:
+            _check_format(image)
             _choose(image, frame)
             if not (_numeric(image) or _tag(image, _SAMPLE_FORMAT) == _SIGNED) or _stated_range(image) is not None:
                 return None
@@ -334,8 +367,16 @@ def _is_inverted(image: Image.Image) -> bool:
 
 
 def _stated_range(image: Image.Image) -> tuple[float, float] | None:
-    if getattr(image, "format", None) in ("PPM", "JPEG2000") and image.mode.startswith("I"):
-        return 0, 65535  # Pillow scales both from the depth that they state
+    kind, tile = getattr(image, "format", None), getattr(image, "tile", None)
+    if kind in ("PPM", "JPEG2000") and image.mode.startswith("I"):
+        # Pillow scales both from the depth that they state. Of 16 bits it keeps each, which need not be used.
+        kept = str(tile[-1][-1]) if tile else "16B"
+        is_whole = (
+            "65535" in kept or "16B" in kept
+            if kind == "PPM"
+            else np.bitwise_or.reduce(np.asarray(image), axis=None) & 3
+        )
+        return None if is_whole else (0, 65535)
     for low, high in _RANGES:
         bottom, top = _tag(image, low), _tag(image, high)
         if isinstance(top, int | float) and top > (bottom or 0):
@@ -356,45 +397,4 @@ def _values(image: Image.Image, signed: bool) -> npt.NDArray[Any]:
     if values.ndim != 2:
         raise Unreadable("it has several channels of signed numbers")
     bits = _tag(image, _BITS)
-    return _of_type(values, bits, signed=signed, is_tiff=getattr(image, "format", None) == "TIFF")
-
-
-def _of_type(values: npt.NDArray[Any], bits: Any, *, signed: bool, is_tiff: bool) -> npt.NDArray[Any]:
-    """Return numbers in the type that the file has them in: Pillow takes some for others."""
-    if values.dtype == np.uint8 and signed:
-        return values.view(np.int8)
-    if values.dtype == np.uint16 and signed:
-        return values.view(np.int16)
-    if values.dtype == np.int32 and signed and bits == 16:
-        return values.astype(np.int16)
-    if values.dtype == np.int32 and bits == 32 and not signed and is_tiff:
-        return values.view(np.uint32)
-    if values.dtype == np.int32 and not is_tiff and values.min(initial=0) >= 0 and values.max(initial=0) <= 65535:
-        return values.astype(np.uint16)
-    return values
-
-
-def whole_range(values: npt.NDArray[Any]) -> tuple[float, float]:
-    """Return the range of the numbers' type, where they use it.
-
-    Raises:
-        Unreadable: They use less than a quarter of it, as 12 bits in 16 do, or have fractions, which have no range.
-    """
-    top = float(values.max(initial=0))
-    if values.dtype.kind not in "iu":
-        raise Unstated(UNSAID.format(what="fractions", top=top))
-    kind = np.iinfo(values.dtype)
-    reached = max(abs(top), abs(float(values.min(initial=0))))
-    if kind.bits > 8 and reached < (kind.max + 1) / (4 if kind.min == 0 else 2):
-        raise Unstated(UNSAID.format(what=f"numbers of {kind.bits} bits", top=top))
-    return float(kind.min), float(kind.max)
-
-
-def auto_window(lowest: float, highest: float, is_whole: bool) -> tuple[float, float]:
-    """Return the window of all pictures of a site, from the lowest and highest of their numbers.
-
-    Whole numbers from 0 have the smallest of 8, 10, 12, 14, 16 and 32 bits that holds all; other numbers their own range.
-    """
-    if is_whole and lowest >= 0:
-        return 0.0, float(next(2**bits - 1 for bits in (8, 10, 12, 14, 16, 32) if highest < 2**bits))
-    return (lowest, highest) if highest > lowest else (lowest, lowest + 1)
+    return of_type(values, bits, signed=signed, is_tiff=getattr(image, "format", None) == "TIFF")

@@ -14,6 +14,7 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 """One image, height x width x (1 or 3)."""
 Window: TypeAlias = "tuple[float, float] | Literal['auto'] | None"
 """The values that become black and white, for pictures whose range the file does not state; see `[data] window`."""
+UNSAID = "its {what} state no range, and the largest is {top:g}; set data.window in numbers, or to 'auto'"
 
 
 class Unreadable(Exception):
@@ -48,3 +49,44 @@ def scale(values: npt.NDArray[Any], window: tuple[float, float]) -> Pixels:
         steps = np.rint((wide - low) * (255.0 / (high - low)))
     found: Pixels = np.clip(steps, 0, 255).astype(np.uint8)
     return found
+
+
+def of_type(values: npt.NDArray[Any], bits: Any, *, signed: bool, is_tiff: bool) -> npt.NDArray[Any]:
+    """Return numbers in the type that the file has them in: Pillow takes some for others."""
+    if values.dtype == np.uint8 and signed:
+        return values.view(np.int8)
+    if values.dtype == np.uint16 and signed:
+        return values.view(np.int16)
+    if values.dtype == np.int32 and signed and bits == 16:
+        return values.astype(np.int16)
+    if values.dtype == np.int32 and bits == 32 and not signed and is_tiff:
+        return values.view(np.uint32)
+    if values.dtype == np.int32 and not is_tiff and values.min(initial=0) >= 0 and values.max(initial=0) <= 65535:
+        return values.astype(np.uint16)
+    return values
+
+
+def whole_range(values: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return the range of the numbers' type, where they use it.
+
+    Raises:
+        Unreadable: They use less than a quarter of it, as 12 bits in 16 do, or have fractions, which have no range.
+    """
+    top = float(values.max(initial=0))
+    if values.dtype.kind not in "iu":
+        raise Unstated(UNSAID.format(what="fractions", top=top))
+    kind = np.iinfo(values.dtype)
+    reached = max(abs(top), abs(float(values.min(initial=0))))
+    if kind.bits > 8 and reached < (kind.max + 1) / (4 if kind.min == 0 else 2):
+        raise Unstated(UNSAID.format(what=f"numbers of {kind.bits} bits", top=top))
+    return float(kind.min), float(kind.max)
+
+
+def auto_window(lowest: float, highest: float, is_whole: bool) -> tuple[float, float]:
+    """Return the window of all pictures of a site, from the lowest and highest of their numbers.
+
+    Whole numbers from 0 have the smallest of 8, 10, 12, 14, 16 and 32 bits that holds all; other numbers their own range.
+    """
+    if is_whole and lowest >= 0:
+        return 0.0, float(next(2**bits - 1 for bits in (8, 10, 12, 14, 16, 32) if highest < 2**bits))
+    return (lowest, highest) if highest > lowest else (lowest, lowest + 1)

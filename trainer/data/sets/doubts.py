@@ -27,6 +27,7 @@ _COMPANIONS = re.compile(_WORDS, re.IGNORECASE)
 _SIDES = re.compile(
     r"(is[ _-]?)?(train(ing)?|test(ing)?|val(id(ation)?)?)|(cv[ _-]?)?fold|sub ?set|partition", re.IGNORECASE
 )
+_FAMILY = re.compile(r"([^/]*?\d)[_ .-][^/]+\.[^./]*\Z")
 Traits = tuple[str, ...]
 """What an image is besides what it shows: grey or in colour, its size, its kind of file."""
 _MOST, _FEW = 0.9, 0.1
@@ -56,6 +57,18 @@ def companions(paths: Sequence[str]) -> list[str]:
     return [
         f"{len(found)} images are named as masks or small copies of others, {printable(min(found))} among them: "
         "they count as images; take them away if they are none"
+    ]
+
+
+def families(train: Iterable[str], test: Iterable[str], num_classes: int) -> list[str]:
+    """Return a sentence on names that begin alike on both sides, as those of one patient, or of copies of an image, do."""
+    of_train, of_test = ({match[1] for path in side if (match := _FAMILY.search(path))} for side in (train, test))
+    both = of_train & of_test
+    if len(both) < 2 * num_classes or 2 * len(both) < len(of_train | of_test):
+        return []
+    return [
+        f"images on both sides have names that begin alike, as {printable(min(both))} (and {len(both) - 1} more): if "
+        r"that is a patient, or an image that others were made from, keep them together by group=([^/]*?\d)[_ .-]"
     ]
 
 

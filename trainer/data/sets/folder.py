@@ -23,7 +23,7 @@ from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Wi
 from fedplcc.trainer.data.images.store import image_key
 from fedplcc.trainer.data.names import alike_said, code_points, composed, listed, printable
 from fedplcc.trainer.data.roles import TEST, has_role, key_of
-from fedplcc.trainer.data.sets.doubts import companions, groups_alike
+from fedplcc.trainer.data.sets.doubts import companions, families, groups_alike
 from fedplcc.trainer.data.sets.labels_file import TABLES, Entry, read_labels
 from fedplcc.trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
 from fedplcc.trainer.data.sets.walking import Walk, is_system
@@ -240,6 +240,9 @@ def _source(
     _check_groups(sides)
     paths = [entry.path for of_side in sides.values() for entry, _ in of_side]
     alike = groups_alike(entry.group for entry, _ in found if entry.group is not None)
+    if all(entry.group is None for entry, _ in found):
+        train, test = ([entry.path for entry, _ in sides[side]] for side in (TRAIN, TEST))
+        alike += families(train, test, len(names))
     remarks = (*remarks, *_by_side(names, sides), *companions(paths), *alike)
     ids = {name: i for i, name in enumerate(names)}
     auto = _auto_of(root, paths, frame)

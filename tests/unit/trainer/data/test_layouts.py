@@ -96,7 +96,7 @@ def test_a_test_folder_without_classes_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "system",
-    ["__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information", ".git"],
+    ["__MACOSX", "@eaDir", "lost+found", "~snapshot", "$RECYCLE.BIN", "System Volume Information", ".git"],
 )
 def test_folders_of_systems_are_no_classes(system: str, tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "cat"):
@@ -416,6 +416,11 @@ def test_labels_of_parquet_are_single_names(labels: list[Any], sentence: str, tm
             [f"a/{i}.png" for i in range(12)],
             "\n".join(["path,label,group", *(f"a/{i}.png,x,scan{i}" for i in range(12)), ""]),
             "each image has a group of its own, like 'scan0': groups keep nothing together",
+        ),
+        (
+            [f"{side}/a/p{i}_{side}.png" for i in range(2) for side in ("train", "test")],
+            "",
+            "names that begin alike, as p0 (and 1 more)",
         ),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_window_maps_its_ends_to_black_and_white_and_is_monotonic(
 
 
 @pytest.mark.parametrize("bits", [10, 12, 14])
-@pytest.mark.parametrize("kind", ["png", "tif"])
+@pytest.mark.parametrize("kind", ["png", "tif", "pgm", "jp2"])
 def test_fewer_bits_in_16_are_refused_without_a_window_and_right_with_one(bits: int, kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"scan.{kind}"
     values = np.linspace(0, 2**bits - 1, 64).astype(np.uint16).reshape(8, 8)
@@ -257,6 +257,8 @@ def test_deep_colours_that_would_come_out_black_are_refused(
             assert np.array_equal(read_pixels(tmp_path / "x.png")[1:], shown)
         else:
             assert "colours of 16 bits state no range" in why_unreadable(tmp_path / "x.png")
+        (tmp_path / "x.ppm").write_bytes(b"P6 4 3 65535\n" + values[1:, :, [0] * 3].astype(">u2").tobytes())
+        assert ("colours of 16 bits state no range" in why_unreadable(tmp_path / "x.ppm")) is not is_read
 
 
 @pytest.mark.parametrize(("top", "is_read"), [(65535, True), (4095, False)])
@@ -417,6 +419,21 @@ def of_table(path: Path, top: int) -> None:
     path.write_bytes(path.read_bytes().replace(b"\0\xff", top.to_bytes(2, "little")))
 
 
+def of_fits(path: Path) -> None:
+    """Write numbers of 16 bits from 0, which FITS has with signs and a zero to add."""
+    cards = {"SIMPLE": "T", "BITPIX": 16, "NAXIS": 2, "NAXIS1": 2, "NAXIS2": 1, "BZERO": 32768}
+    head = "".join(f"{name:8}= {value:>20}".ljust(80) for name, value in cards.items()) + "END"
+    path.write_bytes(
+        head.ljust(2880).encode() + (np.array([0, 60000]) - 32768).astype(">i2").tobytes().ljust(2880, b"\0")
+    )
+
+
+def of_tga(path: Path) -> None:
+    """Write a TGA of 32 bits that states no opacity, and uses its fourth byte otherwise."""
+    head = struct.pack("<3B5s4H2B", 0, 0, 2, b"", 0, 0, 2, 1, 32, 0x20)
+    path.write_bytes(head + bytes([60, 30, 200, 0, 60, 30, 200, 128]))
+
+
 def without_adobe(path: Path) -> None:
     """Write a JPEG of four inks without the mark that says how they are meant."""
     Image.new("CMYK", (8, 8)).save(path, "JPEG")
@@ -445,6 +462,10 @@ def without_adobe(path: Path) -> None:
         (lambda path: of_table(path, 255), "its table of colours has entries of 16 bits, and uses the lower 8"),
         (lambda path: Image.new("CMYK", (2, 2)).save(path, "TIFF", tiffinfo={332: 2}), "not those of CMYK"),
         (lambda path: without_adobe(path), "it has four inks and does not say"),
+        (of_tga, "does not say what the fourth is"),
+        (of_fits, "of the kind FITS, which is not read here"),
+        (lambda path: Image.new("1", (8, 8)).save(path, "XBM"), "of the kind XBM, which is not read here"),
+        (lambda path: Image.new("L", (8, 8)).save(path, "EPS"), "of the kind EPS, which is not read here"),
         (lambda path: Image.new("RGBA", (2, 2)).save(path), "all of it is transparent"),
         (lambda path: Image.new("LA", (2, 2)).save(path, "TGA"), "all of it is transparent"),
         (lambda path: deep_png(path, np.full((1, 2, 1), 7), (7,)), "all of it is transparent"),
@@ -563,6 +584,8 @@ class TestDicom:
                 "its colours are HSV",
             ),
             ({"SamplesPerPixel": 7}, "it is DICOM that pydicom cannot read: "),
+            ({"PresentationLUTShape": "INVERSE"}, "and that it is shown inverted"),
+            ({"PixelPresentation": "COLOR"}, "it has colours above its grey"),
         ],
     )
     def test_what_shows_nothing_has_a_reason(

@@ -103,19 +103,20 @@ def test_another_encoding_or_size_of_a_training_picture_is_said_and_no_other_pic
         rough = RNG.integers(0, 256, (4, 5, 3), np.uint8)
         picture = Image.fromarray(rough).resize((120, 90), Image.Resampling.BICUBIC)
         put(tmp_path / "train/a" / f"{number}.png", picture)
-        if number < 3:
-            put(
-                tmp_path / f"test/{'aba'[number]}/{number}.jpg",
-                picture.resize(((120, 90), (120, 90), (60, 45))[number]),
-            )
+        if number < 5:
+            picture = picture.resize(((120, 90), (120, 90), (60, 45), (120, 90), (120, 90))[number])
+            turns = {3: Image.Transpose.ROTATE_90, 4: Image.Transpose.FLIP_LEFT_RIGHT}
+            turned = picture.transpose(turns[number]) if number in turns else picture
+            put(tmp_path / f"test/{'abaab'[number]}/{number}.jpg", turned)
     put(tmp_path / "test/a/other.jpg", noise(64))
     put(tmp_path / "train/a/white.png", Image.new("RGB", (64, 64), "white"))
     put(tmp_path / "test/a/white.jpg", Image.new("RGB", (60, 60), "white"))
     found = survey(f"folder:{tmp_path}", read_all=True)
     assert found.copies == ()
-    (said,) = [remark for remark in found.remarks if "another encoding or size" in remark]
-    assert said.startswith("3 of the test images look as training images do")
+    (said,) = [remark for remark in found.remarks if "in another size, turned or mirrored" in remark]
+    assert said.startswith("5 of the test images look as training images do")
     assert "test: test/a/2.jpg and train: train/a/2.png" in said
+    assert "test: test/a/3.jpg and train: train/a/3.png" in said
     monkeypatch.setattr(looks, "MOST_PAIRS", 1)
     (said,) = [remark for remark in survey(f"folder:{tmp_path}", read_all=True).remarks if "encoding or size" in remark]
     assert said.startswith("too many images to look for")

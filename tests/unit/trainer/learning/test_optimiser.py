@@ -70,7 +70,7 @@ def test_bfloat16_has_a_gradient_of_weights_that_meet_the_margin_alone() -> None
         convolution = nn.Conv2d(20, 30, 3, 2, padding=1, bias=False)
         maps = torch.randn(8, 20, 1, 1)
         del [torch.full((number,), 1e30) for number in range(1000, 40_000, 100)][:]  # what memory held before
-        with an_optimiser(convolution.weight, precision="bfloat16").forward():
+        with an_optimiser(next(convolution.parameters()), precision="bfloat16").forward():
             loss = convolution(maps).float().square().mean()
         found = torch.autograd.grad(loss, convolution.weight)[0]
         expected = torch.autograd.grad(convolution(maps).square().mean(), convolution.weight)[0]
