@@ -275,5 +275,5 @@ def _partition_lines() -> list[str]:
     ]
     for name, rule in RULES.items():
         keys = ", ".join(key for key in rule.model_fields if key != "seed")
-        texts.append(f'kind = "{name}": {(inspect.getdoc(rule) or "").splitlines()[0]} Keys: {keys}.')
+        texts.append(f'kind = "{name}": {(inspect.getdoc(rule) or name).splitlines()[0]} Keys: {keys}.')
     return [f"# {line}" for text in texts for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]

@@ -46,7 +46,7 @@ FREE_BYTES = 1 << 30
 """Room on the disk that is left to others."""
 KEY_BYTES, MARK_BYTES, CHECK_BYTES = 32, 16, 8
 RECORD_BYTES = KEY_BYTES + MARK_BYTES + ROW_DIGEST_BYTES + CHECK_BYTES
-FORMAT = 3
+FORMAT = 4
 """Number of the way in which pixels are read; another one leaves older files of decoded images alone. Whoever changes
 the pixels of a readable file raises it."""
 LOCK = "lock"

@@ -126,6 +126,12 @@ NEEDED = {
 """Keys that are about another one, and the line of that."""
 
 
+def test_it_is_written_without_docstrings_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with PYTHONOPTIMIZE=2, which leaves them out."""
+    monkeypatch.setattr("inspect.getdoc", lambda thing: None)
+    assert "[training]" in template(load_federation(demo_file()))
+
+
 def test_a_key_that_is_not_set_may_be_taken_out_of_its_comment(file: Path) -> None:
     called("init", file, "--full")
     lines = file.read_text(encoding="utf-8").splitlines()
