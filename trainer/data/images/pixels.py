@@ -29,6 +29,7 @@ from fedplcc.trainer.data.images.scaling import (
     Unstated,
     Window,
     auto_window,
+    has_all_bits,
     of_type,
     scale,
     whole_range,
@@ -370,12 +371,10 @@ def _stated_range(image: Image.Image) -> tuple[float, float] | None:
     kind, tile = getattr(image, "format", None), getattr(image, "tile", None)
     if kind in ("PPM", "JPEG2000") and image.mode.startswith("I"):
         # Pillow scales both from the depth that they state. Of 16 bits it keeps each, which need not be used.
-        kept = str(tile[-1][-1]) if tile else "16B"
-        is_whole = (
-            "65535" in kept or "16B" in kept
-            if kind == "PPM"
-            else np.bitwise_or.reduce(np.asarray(image), axis=None) & 3
-        )
+        if kind == "PPM" and tile:
+            is_whole = any(depth in str(tile[-1][-1]) for depth in ("65535", "16B"))
+        else:
+            is_whole = has_all_bits(np.asarray(image), is_shifted=kind == "JPEG2000")
         return None if is_whole else (0, 65535)
     for low, high in _RANGES:
         bottom, top = _tag(image, low), _tag(image, high)

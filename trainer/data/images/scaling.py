@@ -66,6 +66,13 @@ def of_type(values: npt.NDArray[Any], bits: Any, *, signed: bool, is_tiff: bool)
     return values
 
 
+def has_all_bits(values: npt.NDArray[Any], *, is_shifted: bool) -> bool:
+    """Whether numbers of 16 bits are none of 14 or fewer that were brought to 16, by shifts or as shares of the highest."""
+    if is_shifted:
+        return bool(np.bitwise_or.reduce(values, axis=None) & 0b11)
+    return bool(np.diff(np.unique(values)).min(initial=4) < 4)
+
+
 def whole_range(values: npt.NDArray[Any]) -> tuple[float, float]:
     """Return the range of the numbers' type, where they use it.
 

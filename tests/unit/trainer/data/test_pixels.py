@@ -21,7 +21,7 @@ from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import first_look, load_dataset
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
-from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
+from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, picture, read_pixels, why_unreadable
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, scale
 from fedplcc.trainer.data.sets.folder import read_image
 from fedplcc.trainer.data.survey import range_said, smallest_of, survey
@@ -167,6 +167,12 @@ def test_fewer_bits_in_16_are_refused_without_a_window_and_right_with_one(bits: 
     assert shown is not None
     assert np.array_equal(shown[:, :, 0], expected)
     assert "bits" in str(said[0].message)
+
+
+def test_the_range_that_a_pgm_states_is_known_when_it_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "dark.pgm").write_bytes(b"P5 2 2 4095\n" + np.array([0, 16, 32, 64], ">u2").tobytes())
+    with Image.open(tmp_path / "dark.pgm") as image:
+        assert picture(image)[..., 0].tolist() == picture(image)[..., 0].tolist() == [[0, 1], [2, 4]]
 
 
 def test_whole_16_bits_keep_the_upper_8(tmp_path: Path) -> None:
