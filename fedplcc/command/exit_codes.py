@@ -108,6 +108,13 @@ def explains_errors(command: Callable[..., int | None]) -> Callable[..., None]:
                 raise
             say(f"this command needs {error.name}, which is not installed: pip install '{_extra_of(error.name)}'")
             code = ExitCode.USAGE
+        except ImportError as error:  # of a library that is installed
+            if "failed to map segment" not in str(error):
+                raise
+            say(
+                "this process has too little memory or address space for a library that it needs; raise the limit: ulimit -v"
+            )
+            code = ExitCode.USAGE
         raise typer.Exit(int(code))
 
     own = [parameter for name, parameter in signature.parameters.items() if name not in shared]

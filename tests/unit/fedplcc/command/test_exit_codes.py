@@ -165,6 +165,14 @@ def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: 
         ended(ModuleNotFoundError("No module named 'fedplcc.nothing'", name="fedplcc.nothing"))
 
 
+def test_a_library_that_memory_does_not_hold_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the loader of shared libraries says it under `ulimit -v`."""
+    assert ended(ImportError("libtorch_cuda.so: failed to map segment from shared object")) == 2
+    assert "too little memory" in capsys.readouterr().err
+    with pytest.raises(ImportError):
+        ended(ImportError("cannot import name 'nothing'"))
+
+
 def test_the_extras_that_are_named_are_those_of_the_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     distributions = {"PIL": "pillow", "sqlalchemy": "SQLAlchemy"}
