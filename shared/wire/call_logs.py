@@ -42,6 +42,7 @@ class Call:
         metadata: Metadata of the call; it may hold a key, so it never reaches a log.
         peer: HOST:PORT of the other end.
         facts: What the call names.
+        reads: Told of the size of each received message.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Call:
         self.is_request_stream, self.is_response_stream = is_request_stream, is_response_stream
         self.peer = ""
         self.facts: dict[str, object] = {}
+        self.reads: Callable[[int], None] = _nothing
         self.received_messages = self.received_bytes = self.sent_messages = self.sent_bytes = 0
         self.metadata = dict(metadata)
         request_id = self.metadata.get(REQUEST_ID_KEY)
@@ -78,6 +80,7 @@ class Call:
         """Count a received message."""
         self.received_messages += 1
         self.received_bytes += len(data)
+        self.reads(len(data))
 
     def decoded(self, message: Any) -> None:
         """Record the facts that a message names."""
@@ -231,6 +234,10 @@ def level_of(error: FedplccError | None, *, is_quiet: bool) -> int:
 def as_name(text: str) -> str:
     """Return a name that a caller gave, or its length if it cannot be one."""
     return text if _NAME.fullmatch(text) else f"<{len(text)} characters>"
+
+
+def _nothing(_num_bytes: int) -> None:
+    """Note nothing of a message."""
 
 
 def _verb(message: Any) -> str:

@@ -30,6 +30,7 @@ from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.resources import SERVICE_FILES, most_files
 from tests.support.federation.hostile_connections import hostile
+from tests.support.federation.http2_frames import HEADERS, SETTINGS, call_headers, frame, more_of_a_head
 from tests.support.federation.processes import Federation, Process, eventually
 from tests.support.identity.issued import channel_of
 from tests.support.identity.joined_federation import admit
@@ -81,11 +82,11 @@ def call(federation: Federation) -> Iterator[Callable[[], object]]:
         yield list_runs
 
 
-def ended_of(federation: Federation, peer: str) -> list[dict[str, Any]] | None:
+def ended_of(federation: Federation, peer: str, why: str = "calls in vain") -> list[dict[str, Any]] | None:
     """The lines that say that connections of an address were ended, for calls that they made in vain."""
     found = (json.loads(line) for line in federation.processes["aggregator"].log().splitlines() if line[:1] == "{")
     ended = [line for line in found if line["event"] == "connections_ended" and line["peer"] == peer]
-    return ended if any(line["reason"] == "calls in vain" for line in ended) else None
+    return ended if any(line["reason"] == why for line in ended) else None
 
 
 def audited(federation: Federation, caller: str, address: str) -> bool:
@@ -125,6 +126,25 @@ def test_streams_opened_and_reset_on_many_connections_cancel_no_call_of_another(
     assert len(ended) <= 4, "a line a minute"
     named = "nobody" if who == "stranger" or path.endswith("NoSuch") else f"client:{who}"
     assert eventually(lambda: audited(federation, named, stranger), "the attack is in the audit")
+
+
+@pytest.mark.parametrize("what", ["a head without an end", "settings"])
+@pytest.mark.parametrize("who", ["stranger", "member"])
+def test_frames_that_are_no_calls_end_their_connection_and_leave_others_served(
+    who: str, what: str, federation: Federation, call: Callable[[], object], stranger: str, tmp_path: Path
+) -> None:
+    first, again = (b"", frame(SETTINGS, 0, 0) * 1000)
+    if what == "a head without an end":
+        first = frame(HEADERS, 0, 1, call_headers("/fedplcc.v1.EnrolService/Enrol"))
+        again = more_of_a_head(1000) * 10
+    port, certificate = federation.enrol_port, ""
+    if who == "member":
+        admit(federation.state, Role.CLIENT, f"mallory-{len(what)}", tmp_path, domain="a")
+        port, certificate = federation.port, str(tmp_path / IDENTITY_FILE)
+    attack = {"port": port, "source": stranger, "connections": 4, "certificate": certificate}
+    with hostile(kind="frames", first=first.hex(), again=again.hex(), **attack):
+        eventually(lambda: (call(), ended_of(federation, stranger, "bytes in vain"))[1], "the flood ends", WAIT_S)
+        call()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ full speed fills the line in which everybody's calls wait to be taken. Here a co
 tell by whom it is, and what costs others ends.
 
 Called in vain is what was cancelled or refused before its request was read, or refused for what its caller is, may or has
-used up, or is of no service of ours.
+used up, or is of no service of ours. Bytes in vain are those that are in no message that a call has read: frames of HTTP/2
+that say nothing, heads without an end, what is sent to nobody. gRPC reads them all, before anybody else's.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from fedplcc.shared.errors import FedplccError, TooManyCalls
@@ -31,6 +32,7 @@ from fedplcc.shared.process.sockets import Link, OwnSockets, Seen
 from fedplcc.shared.wire.addresses import plain_peer
 from fedplcc.shared.wire.serving.bars import Bars
 from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
+from fedplcc.shared.wire.serving.unread_bytes import UnreadBytes
 
 LOOK_S = 1.0
 """Time between two looks at the sockets."""
@@ -38,6 +40,8 @@ SOON_S = 0.1
 """The same while connections are to be ended."""
 REST = 20.0
 """Rest after a look, in times of what it took: of tens of thousands of connections it takes long."""
+LONG_REST = 100.0
+"""The same while there is nothing to end."""
 FIRST_CALL_S = 20.0
 """Time in which a connection has made a call that its caller may make, its handshake included; without a certificate, the
 longest time between two."""
@@ -76,6 +80,8 @@ class Connection:
     """Whose certificate it has shown by a call that was admitted; anyone's where none is asked for."""
     num_calls: int = 0
     """Calls of it that are open."""
+    read_bytes: int = 0
+    """Bytes of the messages that its calls have read."""
     is_ended: bool = False
 
     @property
@@ -129,24 +135,25 @@ class Connections:
         self._in_vain = TokenBuckets(IN_VAIN_PER_S, IN_VAIN_AT_ONCE, steady)
         self._refused = TokenBuckets(REFUSED_PER_S, REFUSED_AT_ONCE, steady)
         self._of_gateways = TokenBuckets(OF_A_GATEWAY_PER_S, OF_A_GATEWAY_AT_ONCE, steady)
+        self._unread = UnreadBytes(steady)
         self._barred_certificates, self._barred_addresses = Bars(steady), Bars(steady)
         self._told: tuple[str, ...] = ()
         """Addresses that the kernel drops."""
         self._repeated = RepeatedLines(log, steady)
-        self._sockets: OwnSockets | None = None
         self._seen: Seen | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._is_due = asyncio.Event()
+        self._looking: threading.Thread | None = None
+        self._is_due, self._is_over = threading.Event(), threading.Event()
 
     def start(self, port: int) -> None:
         """Begin to look at the connections of a port of this process."""
-        self._sockets = OwnSockets(port)
-        self._looking = asyncio.get_running_loop().create_task(self._look_at_times())
+        given = asyncio.get_running_loop(), OwnSockets(port)
+        self._looking = threading.Thread(target=self._look_at_times, args=given, name="connections", daemon=True)
+        self._looking.start()
 
     def stop(self) -> None:
         """End looking."""
-        if self._looking is not None:
-            self._looking.cancel()
+        self._is_over.set()
+        self._is_due.set()
 
     def called(self, peer: str) -> Connection:
         """Return the connection of a call that begins.
@@ -203,6 +210,16 @@ class Connections:
         budget = self._budget(connection.principal, is_refused=is_refused)
         if connection.is_ended or budget is None or not budget.take(connection.of):
             return None
+        return self._cut_off(connection, "calls in vain")
+
+    def read(self, peer: Peer, num_bytes: int) -> None:
+        """Note that a call of a connection has read a message."""
+        connection = self._open.get(peer)
+        if connection is not None:
+            connection.read_bytes += num_bytes
+
+    def _cut_off(self, connection: Connection, why: str) -> TooManyCalls:
+        """End all connections of a caller, and bar it for some time."""
         # Those of a barred address, too, that have shown nothing yet: the caller has as many as it likes.
         who, where = connection.of, network_of(connection.peer[0])
         seconds = self._bar(connection)
@@ -212,8 +229,8 @@ class Connections:
             for each in self._open.values()
             if each.of == who or (is_barred and each.principal is None and network_of(each.peer[0]) == where)
         ]
-        self._end(its, "calls in vain")
-        return TooManyCalls("too many calls in vain: its connections were ended", retry_after_s=math.ceil(seconds))
+        self._end(its, why)
+        return TooManyCalls(f"too many {why}: its connections were ended", retry_after_s=math.ceil(seconds))
 
     def _budget(self, principal: Principal | None, *, is_refused: bool) -> TokenBuckets | None:
         if principal is None:
@@ -229,11 +246,14 @@ class Connections:
         known = connection.principal or current
         return replace(NOBODY, address=connection.peer[0]) if known.is_anyone else known
 
-    def look(self, seen: Seen) -> None:
-        """Take in what is open, and end what may not be."""
+    def look(self, seen: Seen, unread: Iterable[Peer] = ()) -> None:
+        """Take in what is open, and end what may not be; over `unread` came too much that nobody has read."""
         now, ended = self._steady(), _Counts()
         self._seen = seen
         self._take_in(seen, now)
+        for peer in unread:
+            if not self._open[peer].is_ended:
+                self._cut_off(self._open[peer], "bytes in vain")
         linked = [each for each in self._open.values() if each.link is not None]
         strangers = [each for each in linked if each.principal is None]
         strangers.sort(key=lambda each: each.since)
@@ -265,7 +285,8 @@ class Connections:
         for peer, link in seen.links.items():
             known = self._open.get(peer)
             if known is None or (known.link is not None and known.link.inode != link.inode):
-                self._open[peer] = known = Connection(peer, now, now)
+                read_bytes = 0 if known is None else known.read_bytes  # of calls that have begun since the last look
+                self._open[peer] = known = Connection(peer, now, now, read_bytes=read_bytes)
             known.link = link
         for peer, known in list(self._open.items()):
             if peer not in seen.links and (known.link is not None or now - known.since > 2 * LOOK_S):
@@ -316,24 +337,33 @@ class Connections:
                 if found is not None:
                     bar(found, networks)
 
-    async def _look_at_times(self) -> None:
-        assert self._sockets is not None
-        while True:
+    def _look_at_times(self, loop: asyncio.AbstractEventLoop, sockets: OwnSockets) -> None:
+        """Look in a thread: gRPC keeps the event loop from its turn while it reads what a flood has sent."""
+        next_s = 0.0
+        while not self._is_over.is_set():
             begin = self._steady()
             try:
-                self.look(await asyncio.to_thread(self._sockets.look))
+                seen = sockets.look()
+                unread = self._unread.ended(seen, self._open)
+                if unread or self._is_due.is_set() or begin >= next_s:
+                    self._is_due.clear()
+                    next_s = begin + LOOK_S
+                    loop.call_soon_threadsafe(self._look, seen, unread)
             except OSError as error:
                 log.warning("connections_not_seen", detail=error.strerror or str(error))
                 self._looking = None
                 return  # the system will not show them later
-            except Exception:
-                log.exception("connections_crashed")
-            pause_s = max(SOON_S, REST * (self._steady() - begin))
-            await asyncio.sleep(pause_s)
-            self._is_due.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, LOOK_S - pause_s)):
-                    await self._is_due.wait()
+            except RuntimeError:  # the loop has ended
+                return
+            took_s = self._steady() - begin
+            if not self._is_over.wait(max(SOON_S, REST * took_s)):
+                self._is_due.wait(min(LOOK_S, LONG_REST * took_s))
+
+    def _look(self, seen: Seen, unread: Iterable[Peer]) -> None:
+        try:
+            self.look(seen, unread)
+        except Exception:
+            log.exception("connections_crashed")
 
 
 def _most_of(connection: Connection) -> int:

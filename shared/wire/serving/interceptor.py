@@ -207,6 +207,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         if connection.is_ended:
             self._connections.ended(connection)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this connection has ended")
+        call.reads = partial(self._connections.read, connection.peer)
         return connection
 
     def _counted(

@@ -1,6 +1,7 @@
 """A hostile caller in a process of its own: `python -m tests.support.federation.hostile_connections`, one line of JSON.
 
     {"kind": "resets", "port": 50051, "source": "127.0.0.2", "connections": 16, "streams": 300, "path": "/...", ...}
+    {"kind": "frames", "port": 50051, "source": "127.0.0.2", "connections": 4, "first": "0000...", "again": "0000...", ...}
     {"kind": "silence", "port": 50051, "source": "127.0.0.2", "connections": 500, "first": "1603010200"}
 
 It says "begun" when it is under way, goes on until its input ends, and imports nothing of this project but its frames.
@@ -85,6 +86,19 @@ def reset_streams(given: dict[str, Any]) -> None:
             time.sleep(PAUSE_S)
 
 
+def repeat_frames(given: dict[str, Any]) -> None:
+    """Say the same frames again and again, on a connection that is made again when it ends."""
+    again = bytes.fromhex(given["again"])
+    while True:
+        try:
+            with connected(given) as link:
+                link.sendall(PREFACE + frame(SETTINGS, 0, 0) + bytes.fromhex(given["first"]))
+                while True:
+                    link.sendall(again)
+        except OSError:
+            time.sleep(PAUSE_S)
+
+
 def say_nothing(given: dict[str, Any]) -> list[socket.socket]:
     """Connections that say nothing, or always the same first bytes."""
     held = []
@@ -102,8 +116,9 @@ def main() -> None:
     if given["kind"] == "silence":
         held = say_nothing(given)
     else:
+        act = repeat_frames if given["kind"] == "frames" else reset_streams
         for _ in range(given["connections"]):
-            threading.Thread(target=reset_streams, args=(given,), daemon=True).start()
+            threading.Thread(target=act, args=(given,), daemon=True).start()
     print("begun", flush=True)
     sys.stdin.read()
     for each in held:

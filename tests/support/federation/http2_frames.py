@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADERS, RESET, SETTINGS, PING = 1, 3, 4, 6
+HEADERS, RESET, SETTINGS, PING, CONTINUATION = 1, 3, 4, 6, 9
 END_HEADERS = 4
 CANCEL = struct.pack(">I", 8)
 
@@ -26,6 +26,11 @@ def call_headers(method: str, scheme: str = "https") -> bytes:
         "content-type": "application/grpc",
     }
     return b"".join(b"\0" + _text(name) + _text(value) for name, value in names.items())
+
+
+def more_of_a_head(count: int) -> bytes:
+    """A frame with more headers of the head of stream 1, which goes on after it."""
+    return frame(CONTINUATION, 0, 1, b"".join(b"\0" + _text(f"x{number}") + _text("x") for number in range(count)))
 
 
 def opened_and_reset(method: str, first_stream: int, count: int) -> bytes:

@@ -71,12 +71,18 @@ def test_a_connection_ends_for_both_sides_and_a_file_that_was_given_again_does_n
         assert not ended.end()
 
 
-def test_a_socket_that_was_seen_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with accepted(5) as (port, _, _ours):
+def test_a_socket_that_was_seen_is_asked_for_what_has_come_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with accepted(5) as (port, callers, ours):
         looking = OwnSockets(port)
         before = looking.look()
-        monkeypatch.setattr(sockets, "_opened", None)
-        assert looking.look() == before
+        assert set(before.received.values()) == {0}
+        callers[0].sendall(b"x" * 1000)
+        assert ours[0].recv(2000)
+        monkeypatch.setattr(OwnSockets, "_examined", None)
+        after = looking.look()
+    assert (after.links, after.listening) == (before.links, before.listening)
+    if sys.platform == "linux":
+        assert sum(after.received.values()) == 1000
 
 
 def test_a_system_that_shows_no_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from fedplcc.shared.wire.serving.connections import (
     REFUSED_AT_ONCE,
     Connections,
 )
+from fedplcc.shared.wire.serving.unread_bytes import AT_ONCE
 from tests.support.records.captured_logs import logged
 
 ANN = Principal(role=Role.CLIENT, name="ann", serial="01")
@@ -79,6 +80,43 @@ class Port:
             self.connections.ended(connection, is_refused=True)
             return error
         return self.connections.ended(connection, **how)
+
+
+def most_unread(port: Port, peer: str, read: int = 0) -> int:
+    """MiB that come over a connection, a look each, until it ends."""
+    (where,) = (each for each in port.links if f"{each[0]}:{each[1]}" == peer)
+    for mib in range(2000):
+        seen = Seen(dict(port.links), (), 0, {where: mib << 20})
+        ended = port.connections._unread.ended(seen, port.connections._open)
+        if ended:
+            port.connections.look(seen, ended)
+            return mib
+        port.connections.read(where, read)
+    return -1
+
+
+@pytest.mark.parametrize(("whose", "most"), [(None, 2), (MALLORY, AT_ONCE), (CONSOLE, 16 * AT_ONCE)])
+def test_bytes_that_nobody_reads_end_their_connections_and_bar_who_sends_them(
+    port: Port, whose: Principal | None, most: int
+) -> None:
+    peer, again = port.connect(FAR, 2)
+    if whose is not None:
+        port.call(peer, whose)
+        port.call(again, whose)
+    assert most <= most_unread(port, peer) <= most + 16
+    assert set(port.ended) == {peer, again}
+    assert port.connections._barred_addresses.current() == (FAR,)
+
+
+def test_bytes_that_a_call_reads_are_free_also_of_a_connection_that_comes_where_another_was(port: Port) -> None:
+    (peer,) = port.connect(FAR)
+    port.call(peer, ANN)
+    assert most_unread(port, peer, read=1 << 20) == -1
+    (where,) = port.links
+    port.links[where] = replace(port.links[where], inode=7)
+    port.connections.read(where, 100 << 20)
+    port.look()
+    assert port.connections._open[where].read_bytes > 100 << 20
 
 
 @pytest.fixture
