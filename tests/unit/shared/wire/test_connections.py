@@ -108,6 +108,11 @@ def test_bytes_that_nobody_reads_end_their_connections_and_bar_who_sends_them(
     assert port.connections._barred_addresses.current() == (FAR,)
 
 
+def test_of_this_machine_itself_no_bytes_are_counted(port: Port) -> None:
+    (peer,) = port.connect(HERE)
+    assert most_unread(port, peer) == -1
+
+
 def test_bytes_that_a_call_reads_are_free_also_of_a_connection_that_comes_where_another_was(port: Port) -> None:
     (peer,) = port.connect(FAR)
     port.call(peer, ANN)

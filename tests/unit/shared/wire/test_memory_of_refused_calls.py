@@ -68,9 +68,8 @@ with open_channel(f"127.0.0.1:{given['port']}", tls=held.tls) as channel:
     print("begun", flush=True)
     for line in sys.stdin:
         codes, commits = set(), dearest_commits()
-        for first in range(0, int(line), 4):  # more at once end the connection: nobody reads them yet
-            several = range(first, min(first + 4, int(line)))
-            calls = [commit.future(commits[number % len(commits)], timeout=60) for number in several]
+        for first in range(0, int(line), len(commits)):
+            calls = [commit.future(data, timeout=60) for data in commits[: int(line) - first]]
             codes |= {call.code().name for call in calls}
         print(*sorted(codes), flush=True)
 """
