@@ -71,7 +71,7 @@ class Deletion:
             changes.record(Event(type="run_deleted", run_id=run.run_id, data=data, time=changes.now))
             changes.note(audited)
 
-        self._ledger.together(change)
+        self._ledger.together(change, reads_what_it_writes=True)
 
     def forget_client(self, client_id: str) -> Client:
         """Forget a client that takes part in no open run; return it as it was. Its trainer, if there is one, joins anew.
@@ -94,7 +94,7 @@ class Deletion:
             changes.afterwards.append(lambda: self._end_session(client_id))
             changes.afterwards.append(lambda: self._metrics.clients.registered(-1))
 
-        self._ledger.together(change)
+        self._ledger.together(change, reads_what_it_writes=True)
         if self._uploads.has_any(client_id):
             self._uploads.drop(client_id)
         return client

@@ -83,7 +83,7 @@ class Labels:
             changes.note(audited)
             return run
 
-        return self._ledger.together(apply)
+        return self._ledger.together(apply, reads_what_it_writes=True)
 
 
 def _changed(labels: RunLabels, change: LabelChange) -> RunLabels:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context, copy_context
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -54,7 +55,7 @@ RESTARTS = 100
 """Latest restarts of a run that are looked through for those of its open round."""
 
 T = TypeVar("T")
-_Change: TypeAlias = tuple[Callable[[Changes], Any], Context]
+_Change: TypeAlias = tuple[Callable[[Changes], Any], Context, bool]
 
 Listener = Callable[[Collection[str], Collection[str]], None]
 """Called after every change, from any thread, with the clients whose task may have changed and the runs whose history has
@@ -352,25 +353,36 @@ class Ledger:
         with self._changing() as changes:
             return changes.step(before, after, update=update, evaluation=evaluation, extra=extra)
 
-    def together(self, change: Callable[[Changes], T]) -> T:
+    def together(self, change: Callable[[Changes], T], *, reads_what_it_writes: bool = False) -> T:
         """Apply a change in one transaction with those of other callers that wait; returns its answer once it is durable.
 
         A change reads the store and the runs in `changes`, and writes nothing but to `changes`. It may be called a second
         time, after the transaction that had it failed. The caller does not hold the lock.
 
+        Args:
+            change: The change.
+            reads_what_it_writes: Whether it writes what it made of rows that it read. It has a transaction of its own then:
+                the store does not show what others of its group have written.
+
         Raises:
             FedplccError: The change raised it, and nothing of it is written.
             StoreUnavailable: The database is unavailable; no change of the group is written.
         """
-        answer: T = self._groups.join((change, copy_context()))
+        answer: T = self._groups.join((change, copy_context(), reads_what_it_writes))
         return answer
 
     def _write_group(self, group: Sequence[Waiting[_Change]]) -> None:
-        """Write the changes of a group; after an error that is not of the database each alone, so that one fails."""
+        """Write the changes of a group, those apart that read what they write."""
+        for is_alone, some in groupby(group, key=lambda waiting: waiting.change[2]):
+            for part in ([waiting] for waiting in some) if is_alone else [list(some)]:
+                self._write_part(part)
+
+    def _write_part(self, group: Sequence[Waiting[_Change]]) -> None:
+        """Write changes in one transaction; after an error that is not of the database each alone, so that one fails."""
         made: list[tuple[Waiting[_Change], Changes, Any]] = []
         runs, ended = self._runs, dict[str, Run]()
         for waiting in group:
-            change, context = waiting.change
+            change, context, _ = waiting.change
             changes = Changes(dict(runs), dict(ended), self._consequences.step, self.now(), context)
             try:
                 made.append((waiting, changes, change(changes)))
@@ -391,7 +403,7 @@ class Ledger:
                 if len(made) == 1:
                     waiting.fail(error)
                 else:
-                    self._write_group([waiting])
+                    self._write_part([waiting])
             return
         self._publish(all_changes)
         for waiting, _, answer in made:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from fedplcc.aggregator.ledger.changes import Changes
 from fedplcc.aggregator.ledger.groups import Groups, Waiting
 from fedplcc.aggregator.store.database.sql_store import SqlTransaction
-from fedplcc.shared.errors import LateUpdate, MalformedRequest, RunEnded, StoreUnavailable
+from fedplcc.shared.errors import ClientNotFound, LateUpdate, MalformedRequest, RunDeleted, RunEnded, StoreUnavailable
+from fedplcc.shared.run_lists import LabelChange
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Event, Heartbeat, Run, RunStatus, TaskKind
 from tests.support import present
 from tests.support.federation.in_process import LocalFederation
@@ -312,3 +314,43 @@ def test_a_client_that_joins_again_while_its_lease_ends_stays(federation: LocalF
     federation.coordinator.join(Client(client_id=name, domain=client.domain, num_examples=1), client.token)
     federation.coordinator._sessions.restore(ended)
     assert federation.coordinator._sessions.connected() == [name]
+
+
+def labels(federation: LocalFederation, run_id: str, **what: Any) -> Callable[[], object]:
+    """Return the call that changes what is noted about a run."""
+    return lambda: federation.coordinator.labels.change(run_id, LabelChange(**what))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_run_that_is_deleted_while_it_is_archived_or_fetched_back_is_deleted_and_keeps_its_tags(
+    federation: LocalFederation, order: int
+) -> None:
+    run_id = federation.create(run={"rounds": 1}).run_id
+    federation.run_to_end(run_id)
+    for is_archived in (True, False):
+        labels(federation, run_id, is_archived=is_archived, tags=("before",))()
+    delete = partial(federation.coordinator.delete_run, run_id)
+    change = labels(federation, run_id, is_archived=True, tags=("paper",))
+    calls: list[Callable[[], object]] = [change, delete][::order]
+    outcomes = dict(zip(calls, at_the_same_time(federation, calls), strict=True))
+    found = federation.store.find_labels(run_id)
+    assert found.deleted_at is not None
+    is_late = isinstance(outcomes[change], RunDeleted)
+    assert (found.tags, is_late) == (("before",), True) if order < 0 else (("paper",), False)
+    assert federation.store.deleted_runs() == [run_id]
+
+
+def test_two_people_who_note_things_about_a_run_at_once_both_do(federation: LocalFederation, run: Run) -> None:
+    at_the_same_time(
+        federation, [labels(federation, run.run_id, tags=("a",)), labels(federation, run.run_id, notes="b")]
+    )
+    found = federation.store.find_labels(run.run_id)
+    assert (found.tags, found.notes) == (("a",), "b")
+
+
+def test_a_client_that_two_people_forget_at_once_is_forgotten_once(federation: LocalFederation) -> None:
+    federation.join()
+    forget = partial(federation.coordinator.forget_client, NAMES[0])
+    outcomes = at_the_same_time(federation, [forget, forget])
+    assert [type(each) for each in outcomes] == [Client, ClientNotFound]
+    assert len(federation.events("", "client_forgotten")) == 1
