@@ -218,6 +218,8 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 if which != "chunk":
                     raise MalformedRequest("an upload has one header")
                 assert receiver is not None
+                if not part.chunk.data:
+                    raise MalformedRequest("a chunk has bytes")  # without, a stream would move nothing and never end
                 await call(receiver.write, part.chunk.offset_bytes, part.chunk.data)
                 self._coordinator.transfers.count_transfer(
                     len(part.chunk.data),

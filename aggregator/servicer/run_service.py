@@ -109,8 +109,8 @@ class RunServicer(run_grpc.RunServiceServicer):
             async with self._place_for_model():
                 yield run_pb2.UploadInitialModelResponse(is_stored=False)
                 while (part := await in_time(anext(stream, None), "the caller sends", self._idle_s)) is not None:
-                    if part.WhichOneof("part") != "data":
-                        raise MalformedRequest("an upload has one header")
+                    if part.WhichOneof("part") != "data" or not part.data:
+                        raise MalformedRequest("an upload has one header, and then bytes")
                     await call(receiver.write, part.data)
                 await call(receiver.finish)
         finally:

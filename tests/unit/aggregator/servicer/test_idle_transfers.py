@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from fedplcc.aggregator.servicer.round_service import RoundServicer
 from fedplcc.aggregator.servicer.run_service import RunServicer
 from fedplcc.aggregator.servicer.wakeups import Wakeups
 from fedplcc.shared.codes import Code
-from fedplcc.shared.errors import TransferIdle
+from fedplcc.shared.errors import MalformedRequest, TransferIdle
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
@@ -134,6 +135,16 @@ def test_an_upload_that_stands_still_ends_with_its_reason_and_goes_on_from_its_l
     assert ann.upload_status(task, blob).offset_bytes == 1000
     ann.upload(task, blob, data, chunk_bytes=1 << 20)
     assert ann.upload_status(task, blob).is_complete
+
+
+def test_an_upload_of_empty_chunks_ends_at_once_and_goes_on_from_its_last_byte(
+    federation: LocalFederation, ann: GrpcClient
+) -> None:
+    task = present_task(federation)
+    ((blob, data),) = ann.client.work(task, None)[1].items()
+    with pytest.raises(MalformedRequest, match="a chunk has bytes"):
+        ann.upload_parts(task, blob, chain([(0, data[:1000])], repeat((1000, b""))))
+    assert ann.upload_status(task, blob).offset_bytes == 1000
 
 
 def test_an_upload_without_even_a_header_ends(served: Served, ann: GrpcClient) -> None:
