@@ -30,6 +30,7 @@ class Kind(StrEnum):
     SILENCE = "connections that say nothing, at the limit and 50 more"
     HALF = "half a handshake or request"
     RESETS = "calls that are opened and reset at full speed, on many connections"
+    FRAMES = "frames without end that are no calls"
     ADDRESS = "more connections of one address than it may have"
     MEMBER = "more connections of one certificate than it may have"
 
@@ -42,18 +43,27 @@ OWNER = "none: a Unix socket that its owner alone may open"
 HERE = "none: plain text on loopback for this machine's own check, 8 calls at a time"
 SILENT = f"{HOSTILE} test_silent_connections_at_the_limit_and_50_more_leave_others_served"
 RESET = f"{HOSTILE} test_streams_opened_and_reset_on_many_connections_cancel_no_call_of_another"
+FLOOD = f"{HOSTILE} test_frames_that_are_no_calls_end_their_connection_and_leave_others_served"
 ADDRESS = f"{CONNECTIONS} test_of_an_address_with_too_many_the_oldest_strangers_end"
 MEMBER = f"{CONNECTIONS} test_of_a_certificate_with_too_many_the_one_that_was_not_used_longest_ends"
 SHARES = "tests/unit/shared/process/test_sockets.py test_shares_of_addresses_and_a_reserve_for_this_machine"
 FULL = f"{GATEWAY} test_an_address_with_too_many_connections_leaves_the_others_served"
 
-GRPC = {Kind.SILENCE: SILENT, Kind.HALF: SILENT, Kind.RESETS: RESET, Kind.ADDRESS: ADDRESS, Kind.MEMBER: MEMBER}
+GRPC = {
+    Kind.SILENCE: SILENT,
+    Kind.HALF: SILENT,
+    Kind.RESETS: RESET,
+    Kind.FRAMES: FLOOD,
+    Kind.ADDRESS: ADDRESS,
+    Kind.MEMBER: MEMBER,
+}
 PORTS: Mapping[str, Mapping[Kind, str]] = {
     "aggregator/admin_socket.py AdminSocket.start add_insecure_port": dict.fromkeys(Kind, OWNER),
     "gateway/http/server.py listen create_server": {
         Kind.SILENCE: FULL,
         Kind.HALF: FULL,
         Kind.RESETS: NO_STREAMS,
+        Kind.FRAMES: NO_STREAMS,
         Kind.ADDRESS: FULL,
         Kind.MEMBER: "none: callers show keys in requests, which are counted",
     },
@@ -61,6 +71,7 @@ PORTS: Mapping[str, Mapping[Kind, str]] = {
         Kind.SILENCE: SILENT,
         Kind.HALF: SILENT,
         Kind.RESETS: NO_STREAMS,
+        Kind.FRAMES: NO_STREAMS,
         Kind.ADDRESS: SHARES,
         Kind.MEMBER: SHARES,
     },
