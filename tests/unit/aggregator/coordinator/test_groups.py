@@ -331,7 +331,8 @@ def test_a_run_that_is_deleted_while_it_is_archived_or_fetched_back_is_deleted_a
         labels(federation, run_id, is_archived=is_archived, tags=("before",))()
     delete = partial(federation.coordinator.delete_run, run_id)
     change = labels(federation, run_id, is_archived=True, tags=("paper",))
-    calls: list[Callable[[], object]] = [change, delete][::order]
+    calls: list[Callable[[], object]] = [change, delete]
+    calls = calls[::order]
     outcomes = dict(zip(calls, at_the_same_time(federation, calls), strict=True))
     found = federation.store.find_labels(run_id)
     assert found.deleted_at is not None
