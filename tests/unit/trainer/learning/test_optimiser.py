@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedplcc.shared.config.tables.training import TrainingSection
 from fedplcc.shared.methods.fedavg import METHOD as FEDAVG
@@ -66,7 +66,8 @@ def test_a_lower_precision_is_near_the_full_one_and_leaves_float32(
 
 
 def test_bfloat16_has_a_gradient_of_weights_that_meet_the_margin_alone() -> None:
-    for _ in range(10):
+    for seed in range(10):
+        torch.manual_seed(seed)
         convolution = nn.Conv2d(20, 30, 3, 2, padding=1, bias=False)
         maps = torch.randn(8, 20, 1, 1)
         del [torch.full((number,), 1e30) for number in range(1000, 40_000, 100)][:]  # what memory held before
@@ -77,7 +78,7 @@ def test_bfloat16_has_a_gradient_of_weights_that_meet_the_margin_alone() -> None
         torch.testing.assert_close(found, expected, rtol=0.05, atol=float(expected.abs().max()) / 50)
 
 
-def an_optimiser(weight: nn.Parameter, **training: Any) -> Optimiser:
+def an_optimiser(weight: Tensor, **training: Any) -> Optimiser:
     section = TrainingSection.model_validate({"learning_rate": 0.1, "momentum": 0, "weight_decay": 0, **training})
     return Optimiser([weight], section, learning_rate=0.1, device=CPU)
 
