@@ -345,8 +345,8 @@ def _encoded_anew(
         return ()
     return (
         f"{len(pairs)} of the test images look as training images do, maybe encoded anew, in another size, turned or "
-        f"mirrored: {listed(pairs)}; an image that is trained on says nothing of new ones; of frames or cuts of one scene, name it: "
-        "?group=PATTERN",
+        f"mirrored: {listed(pairs)}; an image that is trained on says nothing of new ones; of frames or cuts of one scene, "
+        "name it: ?group=PATTERN",
     )
 
 
