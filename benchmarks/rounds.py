@@ -83,7 +83,7 @@ def measure(
 
         def project_rounds() -> Sample:
             calls, cpu = calls_of_trainers(metrics_port).total(), cpu_seconds([pid])
-            sample = _timed_run(control, rounds, clients, [pid, *trainer_pids], seconds)
+            sample = timed_run(control, rounds, clients, [pid, *trainer_pids], seconds)
             calls, cpu = calls_of_trainers(metrics_port).total() - calls, cpu_seconds([pid]) - cpu
             # Of the whole run, its round 0 with one update and its round 1 with them.
             spent.append({"calls": calls / (rounds + 1), "cpu_s": cpu / (rounds + 1)})
@@ -135,7 +135,7 @@ def _timed_rounds(pids: list[int], rounds: int, once: Callable[[], None]) -> Sam
     return Sample((time.perf_counter() - wall) / rounds, (cpu_seconds(pids) - cpu) / rounds)
 
 
-def _timed_run(
+def timed_run(
     control: Any, rounds: int, clients: Sequence[str], pids: list[int], seconds: list[dict[str, float]]
 ) -> Sample:
     """Let the aggregator run; round 0 makes the model and round 1 brings it to everybody, the others are measured."""

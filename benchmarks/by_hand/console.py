@@ -8,6 +8,7 @@ thread's work until the page has been quiet for a while, and how many elements i
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
 
+from benchmarks.by_hand.past_runs import with_past_runs
 from benchmarks.support.processes import aggregator, gateway
 from benchmarks.support.report import Row, finish, options
 from tests.support.records.long_history import with_long_history
@@ -30,6 +32,9 @@ GOAL_S = 1.0
 QUIET_S = 0.5
 """How long nothing is drawn anew before a page counts as drawn."""
 OVERVIEW = "main a[href^='#/runs/']"
+COMPARED = "section[aria-labelledby=compare-curves] .chart-line"
+PAST_CLIENTS = 200
+PAST = "section[aria-labelledby=past-runs] th a"
 CURVE = "section[aria-labelledby=accuracy-heading] .chart-line"
 WATCH = """
 (selector) => {
@@ -56,14 +61,32 @@ class View:
 
 def main() -> None:
     """Measure every case."""
-    arguments = options(__doc__)
+    arguments = options(__doc__, _flags)
     program = chromium()
     if program is None:
         sys.exit("the console is measured in a browser; install Debian's package chromium")
     cases = ((2, 5),) if arguments.quick else CASES
+    repeats = 1 if arguments.quick else REPEATS
     with launched(program) as browser:
-        rows = [row for case in cases for row in _measured(browser, *case, repeats=1 if arguments.quick else REPEATS)]
-        finish("console", rows, arguments, browser=browser.version)
+        if arguments.past:
+            rows = _of_past_runs(browser, arguments.past, repeats=repeats)
+        else:
+            rows = [row for case in cases for row in _measured(browser, *case, repeats=repeats)]
+        finish("console-past" if arguments.past else "console", rows, arguments, browser=browser.version)
+
+
+def _flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--past", type=int, help=f"past runs of {PAST_CLIENTS} clients, five of which are compared")
+
+
+def _of_past_runs(browser: Browser, number: int, *, repeats: int) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="fedplcc-benchmark-") as name:
+        (Path(name) / "state").mkdir()
+        with_past_runs(Path(name) / "state", number, PAST_CLIENTS)
+        names = "&".join(f"run=run-{number - 1 - index}" for index in range(5))
+        pages = {"overview": ("", PAST), "comparison": (f"#/runs/compare?{names}", COMPARED)}
+        rows = _rows(browser, Path(name), pages, repeats=repeats)
+    return [{"page": page, "past runs": number, "clients": PAST_CLIENTS, **row} for page, row in rows.items()]
 
 
 def _measured(browser: Browser, num_clients: int, num_rounds: int, *, repeats: int) -> list[Row]:
@@ -80,9 +103,16 @@ def _measured(browser: Browser, num_clients: int, num_rounds: int, *, repeats: i
 
 def page_rows(browser: Browser, folder: Path, run_id: str, *, repeats: int) -> dict[str, Row]:
     """Measure the overview and a run's page, of an aggregator on FOLDER/state that has not started; by page."""
+    pages = {"overview": ("", OVERVIEW), "run": (f"#/runs/{run_id}", CURVE)}
+    return _rows(browser, folder, pages, repeats=repeats)
+
+
+def _rows(browser: Browser, folder: Path, pages: dict[str, tuple[str, str]], *, repeats: int) -> dict[str, Row]:
     with aggregator(folder, plain=True) as (served, _pid), gateway(folder, served) as url:
-        pages = {"overview": (f"{url}/", OVERVIEW), "run": (f"{url}/#/runs/{run_id}", CURVE)}
-        return {page: _row(*_views(browser, *place, repeats=repeats)) for page, place in pages.items()}
+        return {
+            page: _row(*_views(browser, f"{url}/{place}", selector, repeats=repeats))
+            for page, (place, selector) in pages.items()
+        }
 
 
 def _views(browser: Browser, url: str, selector: str, *, repeats: int) -> tuple[list[View], list[View]]:

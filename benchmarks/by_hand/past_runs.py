@@ -20,7 +20,8 @@ from benchmarks.support.report import Row, finish, options
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.numpy_client import a_document
+from tests.support.records.long_history import clients
 
 RUNS, CLIENTS, ROUNDS = 5000, 20, 5
 REPEATS = 15
@@ -64,10 +65,9 @@ def main() -> None:
     finish("past_runs", rows, arguments, runs=number, clients=CLIENTS, rounds=ROUNDS)
 
 
-def with_past_runs(state: Path, number: int) -> str:
+def with_past_runs(state: Path, number: int, num_clients: int = CLIENTS) -> str:
     """Make a state directory with so many runs that have ended; return the id of the newest."""
-    clients = [NumpyClient(f"site-{index:03}", domain=f"region-{index % 5}", size=2) for index in range(CLIENTS)]
-    with LocalFederation(state, clients) as federation:
+    with LocalFederation(state, clients(num_clients)) as federation:
         federation.clock.now = time.time() - 10.0 * number
         federation.join()
         document = a_document("fedplcc", clients=tuple(federation.clients), run={"name": "run-0", "rounds": ROUNDS})
