@@ -109,23 +109,20 @@ def page_rows(browser: Browser, folder: Path, run_id: str, *, repeats: int) -> d
 
 def _rows(browser: Browser, folder: Path, pages: dict[str, tuple[str, str]], *, repeats: int) -> dict[str, Row]:
     with aggregator(folder, plain=True) as (served, _pid), gateway(folder, served) as url:
-        return {
-            page: _row(*_views(browser, f"{url}/{place}", selector, repeats=repeats))
-            for page, (place, selector) in pages.items()
-        }
+        views: dict[str, list[tuple[View, View]]] = {page: [] for page in pages}
+        for _ in range(repeats):  # pages in turn: what else the machine does, it does to all
+            for page, (place, selector) in pages.items():
+                views[page].append(_pair(browser, f"{url}/{place}", selector))
+        return {page: _row(*zip(*pairs, strict=True)) for page, pairs in views.items()}
 
 
-def _views(browser: Browser, url: str, selector: str, *, repeats: int) -> tuple[list[View], list[View]]:
-    """Cold and warm loads in turn, each pair in a browser context of its own."""
-    cold, warm = [], []
-    for _ in range(repeats):
-        context = browser.new_context(**LIGHT.context)
-        try:
-            cold.append(_view(context, url, selector))
-            warm.append(_view(context, url, selector))
-        finally:
-            context.close()
-    return cold, warm
+def _pair(browser: Browser, url: str, selector: str) -> tuple[View, View]:
+    """A cold and a warm load, in a browser context of their own."""
+    context = browser.new_context(**LIGHT.context)
+    try:
+        return _view(context, url, selector), _view(context, url, selector)
+    finally:
+        context.close()
 
 
 def _view(context: BrowserContext, url: str, selector: str) -> View:

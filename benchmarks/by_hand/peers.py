@@ -1,12 +1,12 @@
-"""The same rounds here, in Flower and in NVIDIA FLARE, in turn within one run; then the server of each is killed in a round.
+"""The same rounds here, in Flower and in NVIDIA FLARE, in turn within one run; then the servers of these two are killed.
 
     python3.11 -m venv DIR/flower && DIR/flower/bin/pip install flwr==1.42.0
     python3.11 -m venv DIR/flare && DIR/flare/bin/pip install nvflare==2.9.0
-    python -m benchmarks.by_hand.peers --flower DIR/flower --flare DIR/flare [--plain] [--kill]
+    python -m benchmarks.by_hand.peers --flower DIR/flower --flare DIR/flare [--plain]
 
 Five clients get N float32, change one in each 4 KiB and send all of them; the server takes the mean. Ours are a real
 aggregator and the trainers' client side (rounds.py), which also evaluate; theirs are their real services and the apps below,
-without evaluation. Ours speak mutual TLS; Flower TLS with signed requests, and it has no other; FLARE mutual TLS in either case.
+without evaluation. Ours and FLARE speak mutual TLS, Flower TLS with signed requests; with --plain FLARE goes on so.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,11 @@ from benchmarks.support.report import Row, Sample, alternate, finish, median, op
 from benchmarks.support.trainers import CLIENTS, Trainer, following
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc
 
-SIZES = {"0.01 M": (10_000, 2, 3), "4.9 M": (4_900_000, 2, 3)}
+SIZES = {"0.01 M": (10_000, 2, 2), "4.9 M": (4_900_000, 1, 2)}
 """Parameters, rounds at a time, and how often, by name."""
 START_S = 240.0
 """Longest start of a peer, or round of it: each imports for seconds, and the machine may be busy."""
-AFTER_S = 90.0
+AFTER_S = 60.0
 """How long a killed server that has started again is watched."""
 FLOWER_APP = f"""
 import time
@@ -97,12 +98,13 @@ while flare.is_running():
         break
     if flare.get_site_name() == "site-1":
         with open(sys.argv[1], "a") as file:
-            print(time.time(), file=file)
+            file.write(f"{{time.time()}}\\n")
     for array in model.params.values():
         array[::{STRIDE}] += 1
     flare.send(flare.FLModel(params=model.params, params_type=model.params_type, metrics={{"accuracy": 0.5}}))
 """
 FLARE_JOB = f"""
+import sys
 import numpy as np
 from nvflare.app_common.np.recipes.fedavg import NumpyFedAvgRecipe
 
@@ -117,8 +119,8 @@ class Services:
 
     def __init__(self, folder: Path, venv: Path) -> None:
         folder.mkdir()
-        self.folder, self.lines, self._venv = folder, folder / "lines", venv
-        path = f"{venv / 'bin'}:{os.environ['PATH']}"
+        self.folder, self.lines = folder, folder / "lines"
+        path = f"{venv.absolute() / 'bin'}:{os.environ['PATH']}"
         self._environment = {"PATH": path, "HOME": str(folder), "FLWR_TELEMETRY_ENABLED": "0"}
         self._commands: list[list[str]] = []
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -143,16 +145,19 @@ class Services:
             )
 
     def call(self, *arguments: str) -> str:
-        """Run a command of the peer until it succeeds; return what it says."""
+        """Run a command of the peer until it succeeds, since its server may not be there yet; return what it says.
+
+        Raises:
+            RuntimeError: It did not succeed in time.
+        """
+        where: dict[str, Any] = {"cwd": self.folder, "env": self._environment, "timeout": START_S, "text": True}
         deadline = time.monotonic() + START_S
-        while True:
-            answer = subprocess.run(
-                arguments, cwd=self.folder, env=self._environment, capture_output=True, timeout=START_S, check=False
-            )
-            said = (answer.stdout + answer.stderr).decode()
-            if answer.returncode == 0 or time.monotonic() > deadline:
-                return said
+        while time.monotonic() < deadline:
+            answer = subprocess.run(arguments, capture_output=True, check=False, **where)
+            if answer.returncode == 0:
+                return answer.stdout
             time.sleep(1)
+        raise RuntimeError(f"{' '.join(arguments)}: {answer.stdout}{answer.stderr}")
 
     def kill_server(self) -> None:
         """End the server alone as a lack of memory does, and start it again."""
@@ -168,14 +173,6 @@ class Services:
                     os.kill(pid, signal.SIGKILL)
             each.wait()
 
-    def run(self, parameters: int, rounds: int) -> None:
-        """Begin a run."""
-        raise NotImplementedError
-
-    def said(self) -> str:
-        """What the peer says of its runs."""
-        raise NotImplementedError
-
 
 class Flower(Services):
     """A SuperLink with its database on the disk, and SuperNodes, each of which starts a process for each message."""
@@ -189,11 +186,9 @@ class Flower(Services):
         self.call(*new, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "root.pem")
         served = ("--ssl-ca-certfile", "root.pem", "--ssl-certfile", "root.pem", "--ssl-keyfile", "key.pem")
         port = 21_000
-        where = f'address = "127.0.0.1:{port}"\n' + (
-            "insecure = true\n" if plain else f'root-certificates = "{folder}/root.pem"\n'
-        )
+        trust = "insecure = true" if plain else f'root-certificates = "{folder}/root.pem"'
         (folder / ".flwr").mkdir()
-        (folder / ".flwr" / "config.toml").write_text(f'[superlink]\ndefault = "bench"\n[superlink.bench]\n{where}')
+        (folder / ".flwr" / "config.toml").write_text(f'[superlink.bench]\naddress = "127.0.0.1:{port}"\n{trust}\n')
         security = ("--insecure",) if plain else served
         link = ("--disable-runtime-dependency-installation", "--database", "state.db", "--port", str(port))
         self.start("flower-superlink", *security, *link)
@@ -245,33 +240,28 @@ def main() -> None:
     rows: list[Row] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-peers-")))
-        peers: dict[str, Services | None] = {"Flower": None, "FLARE": None}
+        peers: dict[str, Flower | Flare] = {}
         if arguments.flower:
-            peers["Flower"] = Flower(folder / "flower", arguments.flower.absolute(), plain=arguments.plain)
+            peers["Flower"] = Flower(folder / "flower", arguments.flower, plain=arguments.plain)
             stack.callback(peers["Flower"].close)
         if arguments.flare:
-            peers["FLARE"] = Flare(folder / "flare", arguments.flare.absolute())
+            peers["FLARE"] = Flare(folder / "flare", arguments.flare)
             stack.callback(peers["FLARE"].close)
         for name, (parameters, rounds, repeats) in sizes.items():
             with _ours(folder / name, parameters, rounds, plain=arguments.plain) as mine:
-                cases = {"fedplcc": mine}
-                for peer_name, services in peers.items():
-                    if services is not None:
-                        cases[peer_name] = lambda it=services, n=parameters, r=rounds: peer_rounds(it, n, r)
-                samples = alternate(cases, repeats)
-            for who in ("fedplcc", *peers):
+                theirs = {who: partial(peer_rounds, it, parameters, rounds) for who, it in peers.items()}
+                samples = alternate({"fedplcc": mine, **theirs}, repeats)
+            for who in ("fedplcc", "Flower", "FLARE"):
                 rows.append({"parameters": name, "who": who, **_row(samples.get(who), samples["fedplcc"])})
                 print(rows[-1], f"load {os.getloadavg()[0]:.0f}", flush=True)
-        if arguments.kill:
-            kills = {who: killed(services) for who, services in peers.items() if services is not None}
-            print(*kills.items(), sep="\n")
-    finish("peers", rows, arguments)
+        kills = {} if arguments.quick else {who: killed(services) for who, services in peers.items()}
+    print(*kills.items(), sep="\n")
+    finish("peers", rows, arguments, kills=kills)
 
 
 def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flower", type=Path, help="virtual environment with flwr")
     parser.add_argument("--flare", type=Path, help="virtual environment with nvflare")
-    parser.add_argument("--kill", action="store_true", help="also kill each server in a round (ours: benchmarks.fleet)")
 
 
 @contextmanager
@@ -294,7 +284,7 @@ def train(control: Connection, index: int, parameters: int, served: Served) -> N
             control.recv()
 
 
-def peer_rounds(services: Services, parameters: int, rounds: int) -> Sample:
+def peer_rounds(services: Flower | Flare, parameters: int, rounds: int) -> Sample:
     """Let a peer run; what comes before its first round is over is not measured."""
     services.lines.unlink(missing_ok=True)
     services.run(parameters, rounds + 1)
@@ -304,7 +294,7 @@ def peer_rounds(services: Services, parameters: int, rounds: int) -> Sample:
     return Sample((end - begin) / rounds, (cpu_of_all(services.processes) - spent) / rounds)
 
 
-def _wait(services: Services, number: int) -> float:
+def _wait(services: Flower | Flare, number: int) -> float:
     """Return the moment of a line, once it is there."""
     deadline = time.monotonic() + START_S * number
     while len(moments := _moments(services)) < number:
@@ -315,7 +305,7 @@ def _wait(services: Services, number: int) -> float:
     return moments[number - 1]
 
 
-def _moments(services: Services) -> Sequence[float]:
+def _moments(services: Flower | Flare) -> Sequence[float]:
     return [float(line) for line in services.lines.read_text().splitlines()] if services.lines.exists() else []
 
 
@@ -328,7 +318,7 @@ def cpu_of_all(processes: Iterable[subprocess.Popen[bytes]]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def killed(services: Services) -> Row:
+def killed(services: Flower | Flare) -> Row:
     """Kill the server once two rounds of twenty are over; return what comes of the run."""
     services.lines.unlink(missing_ok=True)
     services.run(10_000, 20)
