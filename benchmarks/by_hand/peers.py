@@ -150,14 +150,16 @@ class Services:
         Raises:
             RuntimeError: It did not succeed in time.
         """
-        where: dict[str, Any] = {"cwd": self.folder, "env": self._environment, "timeout": START_S, "text": True}
         deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            answer = subprocess.run(arguments, capture_output=True, check=False, **where)
+        while True:
+            answer = subprocess.run(
+                arguments, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
+            )
             if answer.returncode == 0:
                 return answer.stdout
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{' '.join(arguments)}: {answer.stdout}{answer.stderr}")
             time.sleep(1)
-        raise RuntimeError(f"{' '.join(arguments)}: {answer.stdout}{answer.stderr}")
 
     def kill_server(self) -> None:
         """End the server alone as a lack of memory does, and start it again."""
