@@ -72,7 +72,7 @@ def main() -> None:
             rows = _of_past_runs(browser, arguments.past, repeats=repeats)
         else:
             rows = [row for case in cases for row in _measured(browser, *case, repeats=repeats)]
-        finish("console-past" if arguments.past else "console", rows, arguments, browser=browser.version)
+        finish("console_past" if arguments.past else "console", rows, arguments, browser=browser.version)
 
 
 def _flags(parser: argparse.ArgumentParser) -> None:
