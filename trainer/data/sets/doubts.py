@@ -27,7 +27,7 @@ _COMPANIONS = re.compile(_WORDS, re.IGNORECASE)
 _SIDES = re.compile(
     r"(is[ _-]?)?(train(ing)?|test(ing)?|val(id(ation)?)?)|(cv[ _-]?)?fold|sub ?set|partition", re.IGNORECASE
 )
-_FAMILY = re.compile(r"([^/]*?\d)[_ .-][^/]+\.[^./]*\Z")
+_FAMILY = re.compile(r"(.*?\d)[_ .-].", re.DOTALL)
 Traits = tuple[str, ...]
 """What an image is besides what it shows: grey or in colour, its size, its kind of file."""
 _MOST, _FEW = 0.9, 0.1
@@ -62,7 +62,7 @@ def companions(paths: Sequence[str]) -> list[str]:
 
 def families(train: Iterable[str], test: Iterable[str], num_classes: int) -> list[str]:
     """Return a sentence on names that begin alike on both sides, as those of one patient, or of copies of an image, do."""
-    of_train, of_test = ({match[1] for path in side if (match := _FAMILY.search(path))} for side in (train, test))
+    of_train, of_test = ({match[1] for path in side if (match := _FAMILY.match(_stem(path)))} for side in (train, test))
     both = of_train & of_test
     if len(both) < 2 * num_classes or 2 * len(both) < len(of_train | of_test):
         return []
@@ -70,6 +70,11 @@ def families(train: Iterable[str], test: Iterable[str], num_classes: int) -> lis
         f"images on both sides have names that begin alike, as {printable(min(both))} (and {len(both) - 1} more): if "
         r"that is a patient, or an image that others were made from, keep them together by group=([^/]*?\d)[_ .-]"
     ]
+
+
+def _stem(path: str) -> str:
+    """Return a file's name without its ending; empty where it has none."""
+    return path.rpartition("/")[2].rpartition(".")[0]
 
 
 def groups_alike(groups: Iterable[str]) -> list[str]:
