@@ -20,10 +20,12 @@ OF_A_SENTENCE = re.compile(r"(?:\w*_)?(?:reasons?|details?|sentences?|why|hint)"
 JOINTS = frozenset({"; ", ": "})
 """Where sentences are joined: a text that is split there was a sentence."""
 ALLOWED = {
+    "fedplcc/command/exit_codes.py": "the loader of libraries says only in words that there is no room for one",
     "fedplcc/doctor/aggregator_state.py": "adds advice to a sentence for people that has none",
     "gateway/run_configuration.py": "shows the title of a method's docstring",
     "trainer/data/images/pixels.py": "Pillow says only in words that it does not unpack a long profile or text",
     "trainer/data/sets/torchvision_sets.py": "torchvision says only in words that a download failed",
+    "trainer/devices/processes.py": "torch says only in words that Gloo lost another process",
     "trainer/models/timm_backbone.py": "shortens an error's sentence for people",
     "trainer/reproducibility/determinism.py": "PyTorch says only in words which operation is not deterministic",
 }

@@ -89,16 +89,18 @@ class RunData:
         self._seen: tuple[str, str, DataRecord] | None = None
         self._met: str | None = None
 
+    def meets(self, run_id: str) -> None:
+        """Note that data are read for a run; of one without an id, as a simulation's at first, they are the next one's."""
+        self._met = run_id
+
     def is_new(self, run_id: str) -> bool:
         """Whether this process meets a run of which nothing is kept: asked a second time in a row, no.
 
         Raises:
             StoreUnavailable: The record cannot be read.
         """
-        if run_id == self._met:
-            return False
-        self._met = run_id
-        return self._states.data_record(run_id) is None
+        met, self._met = self._met, run_id
+        return met not in ("", run_id) and self._states.data_record(run_id) is None
 
     def began(self, run_id: str, place: Place | None) -> DataRecord | None:
         """Return the images that a run without stages began with; None where this process knows that it has them.

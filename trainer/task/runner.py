@@ -99,7 +99,7 @@ class TaskRunner:
             InvalidConfig, MalformedRequest: The run's configuration is not valid.
         """
         config = self._inputs.config(run)
-        self._run_data.is_new(run.run_id)  # it is read here, and for the first task no second time
+        self._run_data.meets(run.run_id)  # for its first task they are not read again
         counts = self._inputs.class_counts(config, self._told(on_problem, config))
         named = dict(zip(config.data.classes, counts, strict=True))
         self.announced = self.site.client(named, withholds=config.withholds)

@@ -554,6 +554,18 @@ def test_a_new_run_at_the_same_trainer_reads_the_folders_as_they_are_then(tmp_pa
     assert [update.class_counts for _, update in aggregator.updates] == [(4, 4, 0), (4, 8, 0), (4, 4, 0), (4, 8, 0)]
 
 
+def test_images_that_are_read_before_their_run_has_an_id_are_read_once_and_leave_the_record_unread(
+    data: str, tmp_path: Path
+) -> None:
+    """A simulation reads its clients' data first, and brings them the record of earlier runs after that."""
+    runner, aggregator = a_runner(data, tmp_path / "state"), MemoryAggregator()
+    runner.client_for(replace(a_run(), run_id=""))
+    read = runner._inputs._loaded
+    assert not (tmp_path / "state").exists()
+    runner.perform(a_train_task(aggregator, data, a_run()), aggregator)
+    assert runner._inputs._loaded is read is not None
+
+
 def test_a_new_run_reads_the_public_images_anew_too(data: str, tmp_path: Path) -> None:
     """Else a site whose trainer was started since has others, and the run is refused."""
     rng = np.random.default_rng(0)
