@@ -52,7 +52,7 @@ def test_who_waits_says_so_once_and_gets_the_turn_that_the_other_gives_back(tmp_
             return False
 
         with Turns(["card-b"], tmp_path / "turns").taken(should_stop):
-            assert len(asked) > 3
+            assert len(asked) >= 3
             assert other.stdout is not None
             assert other.stdout.readline() == "gave it back\n"
     assert [line["device"] for line in lines("waits_for_turn")] == ["card-b"]
