@@ -28,14 +28,11 @@ from fedplcc.trainer.data.images.scaling import (
     Unreadable,
     Unstated,
     Window,
-    auto_window,
     has_all_bits,
     of_type,
     scale,
     whole_range,
 )
-
-__all__ = ["auto_window", "numbers_of", "picture", "read_pixels", "whole_range", "why_unreadable"]
 
 WHITE = (255, 255, 255, 255)
 """What shows through transparent pixels."""

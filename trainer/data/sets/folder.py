@@ -18,8 +18,8 @@ import numpy as np
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS
-from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
-from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window
+from fedplcc.trainer.data.images.pixels import numbers_of, read_pixels, why_unreadable
+from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, auto_window
 from fedplcc.trainer.data.images.store import image_key
 from fedplcc.trainer.data.names import alike_said, code_points, composed, listed, printable
 from fedplcc.trainer.data.roles import TEST, has_role, key_of

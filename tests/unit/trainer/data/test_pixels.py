@@ -21,8 +21,8 @@ from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import first_look, load_dataset
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
-from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, picture, read_pixels, why_unreadable
-from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, scale
+from fedplcc.trainer.data.images.pixels import numbers_of, picture, read_pixels, why_unreadable
+from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, auto_window, scale
 from fedplcc.trainer.data.sets.folder import read_image
 from fedplcc.trainer.data.survey import range_said, smallest_of, survey
 from tests.support import present
