@@ -21,7 +21,7 @@ import httpx
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedplcc.gateway.messages.message import MessageKind
-from fedplcc.shared.config.sections import MAX_SAID, Name, Section, explain, problems_of
+from fedplcc.shared.config.sections import MAX_SAID, Name, Section, explain, form, problems_of
 from fedplcc.shared.errors import InvalidConfig, KeyInvalid
 from fedplcc.shared.identity.api_keys import parse_api_key
 from fedplcc.shared.process.loopback import is_loopback
@@ -36,7 +36,10 @@ MIN_SECRET_BYTES, MAX_SECRET_BYTES = 24, 64
 SECRET_PREFIX = "whsec_"  # nosec B105 # what stands before each secret
 
 Pattern = Annotated[str, Field(min_length=1, max_length=128)]
-MailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}$")]
+MailAddress = Annotated[
+    str,
+    Field(pattern=form(r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}$", "write NAME@DOMAIN in ASCII")),
+]
 Chosen = (
     MessageKind.RUN_COMPLETED,
     MessageKind.RUN_FAILED,
@@ -109,7 +112,9 @@ class Mail(_Choice):
     port: int = Field(587, ge=1, le=65_535)
     tls: Literal["starttls", "implicit", "off"] = "starttls"
     """Protection: STARTTLS, TLS from the first byte (port 465), or none, on loopback alone."""
-    user: str | None = Field(None, min_length=1, max_length=256, pattern=r"^[\x21-\x7e]+$")
+    user: str | None = Field(
+        None, min_length=1, max_length=256, pattern=form(r"^[\x21-\x7e]+$", "write ASCII without spaces")
+    )
     password_file: str | None = None
     """File with the password of `user`."""
     sender: MailAddress = Field(alias="from")

@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field
 
 from fedplcc.shared.bounds import RUN_ID_PATTERN
+from fedplcc.shared.config.sections import form
 
 FILE_SUFFIX = ".safetensors"
 """A text with this suffix and none of the prefixes is a file."""
@@ -27,7 +28,8 @@ FORMS = "write file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX"
 
 MAX_INITIAL_RUNS = 64
 """Most runs that `run.initial_runs` names."""
-RunId = Annotated[str, Field(pattern=RUN_ID_PATTERN)]
+ABOUT_RUN_IDS = "a run's id is up to 128 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
+RunId = Annotated[str, Field(pattern=form(RUN_ID_PATTERN, ABOUT_RUN_IDS))]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUN = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9._-]{0,127})(@(?P<round>[0-9]{1,6}))?")

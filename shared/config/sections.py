@@ -23,8 +23,17 @@ from fedplcc.shared.errors import InvalidConfig
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""
 _KIND = re.compile(r"\.(bool|float|literal\[.*\]|tuple\[.*\])(?=(\.\d+)?$)")
+_FORMS: dict[str, str] = {}
+
+
+def form(pattern: str, words: str) -> str:
+    """Return a field's pattern, of which errors have the words in its place."""
+    _FORMS[pattern] = words
+    return pattern
+
+
 ABOUT_NAMES = "a name is up to 64 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Name = Annotated[str, Field(pattern=form(NAME_PATTERN, ABOUT_NAMES))]
 
 
 def _display_name(text: str) -> str:
@@ -115,8 +124,6 @@ def explain(problem: Any, prefix: str = "") -> str:
         return f"{key} is missing"
     if problem["type"] in ("too_short", "too_long"):
         return f"{key} {_of_length(problem['type'], problem['ctx'])}"
-    if problem["type"] == "string_pattern_mismatch" and problem["ctx"]["pattern"] == NAME_PATTERN:
-        return f"{key} = {quoted(problem['input'])}: {ABOUT_NAMES}"
     message = _plain(problem)
     if not key:
         return message  # concerns the whole table; the message names the keys
@@ -129,6 +136,8 @@ def explain(problem: Any, prefix: str = "") -> str:
 def _plain(problem: Any) -> str:
     """Return what is expected in words for people."""
     said = PLAIN.get(problem["type"])
+    if problem["type"] == "string_pattern_mismatch" and (words := _FORMS.get(problem["ctx"]["pattern"])):
+        return words
     if said is not None:
         bounds = {name: int(bound) if bound == int(bound) else bound for name, bound in _bounds(problem)}
         return said.format_map(bounds)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, SecretStr, field_validat
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fedplcc.shared.bounds import MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
-from fedplcc.shared.config.sections import DisplayName, Name, validate
+from fedplcc.shared.config.sections import DisplayName, Name, form, validate
 from fedplcc.shared.config.settings.site_identity import STATE, with_identity
 from fedplcc.shared.config.settings.values import (
     Address,
@@ -43,6 +43,11 @@ HIDDEN: dict[str, JsonValue] = {"hidden": True}
 
 WEIGHTS = STATE / "weights"
 """Folder of backbones unless told another."""
+
+DEVICES = form(
+    r"^(auto|(cpu|cuda|cuda:\d{1,3})(,(cpu|cuda:\d{1,3})){0,7})$",
+    "write auto, cpu, cuda or cuda:N, or up to eight of cpu and cuda:N with commas between them",
+)
 
 
 class Settings(BaseSettings):
@@ -141,7 +146,11 @@ class AggregatorSettings(Settings):
     """File with the client's secret, which nobody else may read; a public client has none."""
     sso_name: str = Field("", max_length=64)
     """Name of the provider on the console's button; the issuer's host if not set."""
-    sso_scopes: str = Field("openid profile", max_length=256, pattern=r"^openid( [!#-\[\]-~]+)*$")
+    sso_scopes: str = Field(
+        "openid profile",
+        max_length=256,
+        pattern=form(r"^openid( [!#-\[\]-~]+)*$", "write openid and further scopes, with a space before each"),
+    )
     """Scopes that the provider is asked for, with spaces between them."""
     sso_claim: str = Field("roles", min_length=1, max_length=128)
     """Claim that tells what a person may do: a text or a list; dots lead into objects, as realm_access.roles."""
@@ -274,7 +283,7 @@ class TrainerSettings(Settings):
     """Way to wait for tasks: one stream that stays open, or short calls, for proxies that cut idle streams."""
     poll_hold_s: float = Field(20.0, ge=0.05, le=3600)
     """With sync = poll: longest wait of a call in seconds, shorter than the proxy's limit; the aggregator allows 20."""
-    device: str = Field("auto", pattern=r"^(auto|(cpu|cuda|cuda:\d{1,3})(,(cpu|cuda:\d{1,3})){0,7})$")
+    device: str = Field("auto", pattern=DEVICES)
     """Device of training: auto, cpu, cuda or cuda:N; several of one kind, such as cuda:0,cuda:1, share each mini-batch."""
     privacy_epsilon: float | None = Field(None, gt=0, le=1000)
     """Most epsilon that releases of this client's class sums may come to over all runs, with `privacy_delta`; beyond it
@@ -291,7 +300,9 @@ class TrainerSettings(Settings):
     """Normalisation of `model`, for a ResNet; batch if not set."""
     model_options: str | None = None
     """Options of `model`, if it is timm:NAME or your own code: a JSON object with the keys of [model.options]."""
-    model_weights: str | None = Field(None, pattern=r"^[^@]+@[0-9a-f]{64}$")
+    model_weights: str | None = Field(
+        None, pattern=form(r"^[^@]+@[0-9a-f]{64}$", "write NAME@SHA256, as `fedplcc weights list` shows both")
+    )
     """Weights that `model` begins with: NAME@SHA256, as `fedplcc weights list` shows both."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""

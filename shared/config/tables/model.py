@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from fedplcc.shared.bounds import NAME_PATTERN
-from fedplcc.shared.config.sections import FACTORY, Section, check_keys, unknown, validate
+from fedplcc.shared.config.sections import FACTORY, Section, check_keys, form, unknown, validate
 
 STEMS: Mapping[str, tuple[str, ...]] = {
     "resnet10": ("imagenet5x5", "cifar3x3", "imagenet7x7"),
@@ -31,7 +31,7 @@ WEIGHTS_NAME = re.compile(NAME_PATTERN)
 """An owner's name of a backbone."""
 UNSET_IN_0_2 = (("pretrained", False), ("checkpoint", None), ("freeze_backbone", False))
 """Options that 0.2 wrote where they were not set; such runs are read on."""
-SHA256 = r"^[0-9a-f]{64}$"
+SHA256 = form(r"^[0-9a-f]{64}$", "write a SHA-256: 64 digits of 0 to 9 and a to f")
 MODEL_FORMS = "write timm:NAME or package.module:factory"
 
 

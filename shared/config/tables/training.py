@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedplcc.shared.config.sections import FACTORY, InvalidKey, Section, check_keys, validate
+from fedplcc.shared.config.sections import FACTORY, InvalidKey, Section, check_keys, form, validate
 from fedplcc.shared.config.tables.adversarial import AdversarialSettings
 from fedplcc.shared.config.tables.mix_style import MixStyleSettings
 
@@ -36,10 +36,13 @@ AugmentationName = Annotated[str, AfterValidator(_augmentation)]
 """One of `AUGMENTATIONS`, or package.module:factory."""
 
 
+TRAINED = form(r"^(all|head|norm|lora|last:[1-9]\d?)$", "write all, head, norm, lora or last:N with N from 1 to 99")
+
+
 class TrainingSection(Section):
     """`[training]`: settings of local training besides data and method."""
 
-    train: str = Field("all", pattern=r"^(all|head|norm|lora|last:[1-9]\d?)$")
+    train: str = Field("all", pattern=TRAINED)
     """Part of the model that is trained. Only that travels; the rest is the backbone that model.weights names, which every
     site has. all: everything, which also travels; head: the layers above the backbone, on features that a site computes once
     for each image; last:N: these and the backbone's last N blocks, on what the blocks before make of each image, once too;
