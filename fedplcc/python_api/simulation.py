@@ -39,7 +39,6 @@ def simulate(
     out: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     log: str | Sequence[str] = (),
-    log_model: bool = False,
     device: str = "auto",
     jobs: int | Literal["auto"] = 1,
     engine: str = "local",
@@ -61,7 +60,6 @@ def simulate(
         out: Folder for the results; `fedplcc-runs/NAME`, or the next free one, if None.
         settings: Keys to change, such as `{"run.rounds": 5, "training.batch_size": 16}`.
         log: Trackers, KIND or KIND:WHERE with the kinds tensorboard, mlflow, wandb and jsonl.
-        log_model: Whether trackers that can also keep the model and the prototypes.
         device: Device of every client: auto, cpu, cuda or cuda:N.
         jobs: How many clients work at a time, more than one in processes of their own. Changes no byte.
         engine: "local", or "ray" for a Ray cluster. Changes no byte.
@@ -79,7 +77,7 @@ def simulate(
     num_jobs = None if jobs == "auto" else parse_jobs(str(jobs))
     engine_name: EngineName = parse_engine(engine)
     folder_wanted = None if out is None else Path(out)
-    trackers = make_trackers([log] if isinstance(log, str) else log, with_model=log_model)
+    trackers = make_trackers([log] if isinstance(log, str) else log)
     told = [*trackers, *(_Kept(each if isinstance(each, Callback) else _Function(each)) for each in callbacks)]
     watch = RunWatch(Observation(told, _warn))
     federation = federation_of(config, clients, settings, folder_wanted)

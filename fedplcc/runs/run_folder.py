@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Literal
 
 from fedplcc.runs.artifacts import MANIFEST
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
@@ -130,10 +129,6 @@ def claimed_folder(out: Path | None, federation: FederationFile, *, extends: boo
             os.close(descriptor)
 
 
-Foreseen = Literal["new", "begun", "finished", "shorter"]
-"""State of a folder before a run: nothing trained there, this run begun, this run whole, or this run with fewer rounds."""
-
-
 def is_untrained(path: Path) -> bool:
     """Whether a folder holds a run of which nothing is trained, and nothing else; False if it cannot be read."""
 
@@ -149,35 +144,6 @@ def is_untrained(path: Path) -> bool:
     except OSError:
         return False
     return FEDERATION in found and found <= UNTRAINED
-
-
-def foreseen_folder(out: Path | None, federation: FederationFile, *, extends: bool = False) -> tuple[Path, Foreseen]:
-    """Return the folder that `claimed_folder` would choose now, and what is in it; makes and writes nothing.
-
-    Raises:
-        InvalidConfig: `claimed_folder` would refuse it.
-    """
-    for path in _candidates(out, federation.config.run.name):
-        if not path.exists():
-            if extends:
-                raise InvalidConfig(_nothing_to_extend(path))
-            return path, "new"
-        with disk_errors(path):
-            descriptor = os.open(path, os.O_RDONLY)
-        try:
-            problem, content = _try(path, descriptor, federation, extends)
-        finally:
-            os.close(descriptor)
-        if out is None and (problem or content is _Content.ENDED):
-            continue
-        if problem:
-            raise InvalidConfig(problem)
-        if content is _Content.ENDED:
-            return path, "begun" if RunFolder(path, False).state.exists() else "finished"
-        if content in (_Content.NOTHING, _Content.UNTRAINED_RUN):
-            return path, "new"
-        return path, "shorter" if content is _Content.SHORTER else "begun"
-    raise AssertionError("candidates do not end")
 
 
 def recorded_clients(folder: Path) -> dict[str, ClientSection]:
@@ -226,7 +192,7 @@ def _try(path: Path, descriptor: int, federation: FederationFile, extends: bool)
     if content is _Content.SHORTER and not RunFolder(path, False).state.exists():
         return f"{path} has no state to go on from: train the first rounds with --keep to go on later", content
     if extends and content in (_Content.NOTHING, _Content.UNTRAINED_RUN):
-        return _nothing_to_extend(path), content
+        return f"{path} holds no run to go on with; leave out --continue, or name another folder with --out", content
     if content is _Content.ANOTHER_RUN:
         held = read_regular(path / FEDERATION).decode(errors="replace")
         keys = differing_keys(held, wanted)
@@ -238,10 +204,6 @@ def _try(path: Path, descriptor: int, federation: FederationFile, extends: bool)
     if content is _Content.OTHER_FILES:
         return f"{path} holds files that are no run's; choose an empty or a new folder with --out", content
     return "", content
-
-
-def _nothing_to_extend(path: Path) -> str:
-    return f"{path} holds no run to go on with; leave out --continue, or name another folder with --out"
 
 
 def _content(path: Path, wanted: str) -> _Content:

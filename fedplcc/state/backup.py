@@ -64,20 +64,13 @@ class Backup:
 _BACKUP = TypeAdapter(Backup)
 
 
-def make_backup(
-    state: Path,
-    folder: Path,
-    *,
-    url: str | None = None,
-    hard_links: bool = False,
-) -> Backup:
+def make_backup(state: Path, folder: Path, *, url: str | None = None) -> Backup:
     """Back up a state directory, also while its aggregator runs. A database on a server becomes a SQLite file in the backup.
 
     Args:
         state: The state directory.
         folder: Where the backup goes: a new folder, or an empty one.
         url: Of its database, if that is on a server.
-        hard_links: Whether blobs get a second name in place of a second copy: at once and for no room, but on the same disk.
 
     Raises:
         InvalidConfig: `state` is no state directory, or `folder` is not empty or lies within it.
@@ -87,10 +80,10 @@ def make_backup(
     require_state(state, url)
     _apart(folder, state, "a backup within the state directory would be lost with it")
     with as_closed_as(state):
-        return _made(state, folder, url, hard_links)
+        return _made(state, folder, url)
 
 
-def _made(state: Path, folder: Path, url: str | None, hard_links: bool) -> Backup:
+def _made(state: Path, folder: Path, url: str | None) -> Backup:
     _claim(folder, "a backup")
     with _writing(folder), no_collection(state):
         created_at = time.time()
@@ -99,8 +92,8 @@ def _made(state: Path, folder: Path, url: str | None, hard_links: bool) -> Backu
         named = named_blobs(folder / SQLITE)
         source, target = BlobFiles(state), BlobFiles(folder)
         for sha256, size_bytes in named.items():
-            _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=hard_links)
-        _copy_initial(state, folder, hard_link=hard_links)
+            _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes)
+        _copy_initial(state, folder)
         authority_sha256 = _copy_authority(state, folder)
         _fsync_folders(folder)
         backup = Backup(
@@ -148,8 +141,8 @@ def _restore(backup: Backup, folder: Path, state: Path) -> None:
                 raise PayloadCorrupt(f"{folder / MANIFEST} is not what was backed up: use another backup")
             source, target = BlobFiles(folder), BlobFiles(state)
             for sha256, size_bytes in named.items():
-                _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=False)
-            _copy_initial(folder, state, hard_link=False)
+                _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes)
+            _copy_initial(folder, state)
             if _copy_authority(folder, state) != backup.authority_sha256:
                 raise PayloadCorrupt(f"{folder / AUTHORITY} is not what was backed up: use another backup")
             _fsync_folders(state)
@@ -230,22 +223,13 @@ def _locked(state: Path) -> Iterator[None]:
         yield
 
 
-def _copy_blob(source: Path, target: Path, sha256: str, size_bytes: int, *, hard_link: bool) -> None:
-    """Copy or hard-link a blob, and check its hash."""
+def _copy_blob(source: Path, target: Path, sha256: str, size_bytes: int) -> None:
+    """Copy a blob, and check its hash."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    found = sha256_of(target) if hard_link and _linked(source, target) else _copied(source, target)
-    if found != sha256 or target.stat().st_size != size_bytes:
+    if _copied(source, target) != sha256 or target.stat().st_size != size_bytes:
         raise PayloadCorrupt(
             f"the blob {source} is damaged: 'fedplcc doctor' says which round it belongs to", sha256=sha256
         )
-
-
-def _linked(source: Path, target: Path) -> bool:
-    try:
-        os.link(source, target)
-    except OSError:
-        return False  # another file system: a copy does
-    return True
 
 
 def _copied(source: Path, target: Path) -> str:
@@ -260,12 +244,12 @@ def _copied(source: Path, target: Path) -> str:
     return digest.hexdigest()
 
 
-def _copy_initial(source: Path, target: Path, *, hard_link: bool) -> None:
+def _copy_initial(source: Path, target: Path) -> None:
     (target / "initial").mkdir()
     for label in sorted((source / "initial").glob("*.name")):
         model = label.with_suffix("")
         if model.is_file():
-            _copy_blob(model, target / "initial" / model.name, model.name, model.stat().st_size, hard_link=hard_link)
+            _copy_blob(model, target / "initial" / model.name, model.name, model.stat().st_size)
             _copied(label, target / "initial" / label.name)
 
 

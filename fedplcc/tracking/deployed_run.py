@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, aclosing, closing
-from pathlib import Path
+from contextlib import aclosing, closing
 
 from fedplcc.gateway_client.clients import AsyncGateway
-from fedplcc.remote.fetch import fetch_run, manifest_of
+from fedplcc.remote.fetch import manifest_of
 from fedplcc.shared.documents import Run
 from fedplcc.tracking.callbacks import Callback, RunEnd, RunStart
 from fedplcc.tracking.observation import Observation
@@ -20,7 +18,6 @@ async def follow_run(
     run: Run,
     callbacks: Sequence[Callback],
     *,
-    with_model: bool = False,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Tell callbacks of a run from its first round to its end, through restarts of gateway and aggregator.
@@ -31,7 +28,6 @@ async def follow_run(
         gateway: Where the run is.
         run: Its document.
         callbacks: Trackers, or others.
-        with_model: Whether to download model and prototypes at the end, for trackers that keep them.
         on_note: Takes sentences for people.
 
     Returns:
@@ -41,12 +37,10 @@ async def follow_run(
         Unavailable: The gateway is away for too long, or a tracker lacks rounds at the end.
     """
     with closing(Observation(callbacks, on_note)) as observation:
-        return await _follow(gateway, run, observation, with_model=with_model, on_note=on_note)
+        return await _follow(gateway, run, observation, on_note)
 
 
-async def _follow(
-    gateway: AsyncGateway, run: Run, observation: Observation, *, with_model: bool, on_note: Callable[[str], None]
-) -> Run:
+async def _follow(gateway: AsyncGateway, run: Run, observation: Observation, on_note: Callable[[str], None]) -> Run:
     manifest, rounds = await manifest_of(gateway, run.run_id), RoundEvents()
     observation.start(
         RunStart(
@@ -64,10 +58,5 @@ async def _follow(
                 run = item
             elif (result := rounds.take(item)) is not None:
                 observation.round(result)
-    with ExitStack() as around:
-        folder = None
-        if with_model and run.round > 0:
-            folder = Path(around.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-")))
-            await fetch_run(gateway, run.run_id, folder)
-        observation.end(RunEnd(status=run.status.value, reason=run.reason, folder=folder))
+    observation.end(RunEnd(status=run.status.value, reason=run.reason))
     return run

@@ -21,23 +21,17 @@ KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Module and class by kind; one line adds a tracker."""
 
 
-def make_trackers(texts: Sequence[str], *, with_model: bool = False) -> list[Tracker]:
+def make_trackers(texts: Sequence[str]) -> list[Tracker]:
     """Return the trackers that texts such as `mlflow:http://127.0.0.1:5000` name.
 
     Raises:
-        InvalidConfig: There is no such kind, or the model is to be kept and none of them keeps files.
+        InvalidConfig: There is no such kind.
         ModuleNotFoundError: A tracker's library is not installed; the sentence names the command that installs it.
     """
-    trackers = [_tracker(text, with_model) for text in dict.fromkeys(texts)]
-    if with_model and not any(tracker.takes_model for tracker in trackers):
-        kinds = " or ".join(kind for kind in KINDS if kind in ("mlflow", "wandb"))
-        raise InvalidConfig(
-            f"a model can be kept by {kinds} only; add one of them with --log, or leave out --log-model"
-        )
-    return trackers
+    return [_tracker(text) for text in dict.fromkeys(texts)]
 
 
-def _tracker(text: str, with_model: bool) -> Tracker:
+def _tracker(text: str) -> Tracker:
     kind, _, where = text.partition(":")
     if kind not in KINDS:
         raise InvalidConfig(f"--log {text}: {unknown('tracker', kind, KINDS)}; write KIND or KIND:WHERE")
@@ -50,5 +44,5 @@ def _tracker(text: str, with_model: bool) -> Tracker:
         raise ModuleNotFoundError(
             f"the tracker {kind} is not installed: pip install 'fedplcc[{kind}]'", name=kind
         ) from error
-    tracker: Tracker = made(where, with_model=with_model)
+    tracker: Tracker = made(where)
     return tracker

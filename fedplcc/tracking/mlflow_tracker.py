@@ -34,7 +34,6 @@ class MlflowTracker(Tracker):
     """Keeps a run in the experiment of the configuration's name."""
 
     kind = "mlflow"
-    takes_model = True
 
     def on_start(self, run: RunStart) -> None:
         """Find the run by its tags, or make it; and find its numbers."""
@@ -71,9 +70,7 @@ class MlflowTracker(Tracker):
             self._kept |= {(metric.key, metric.step) for metric in metrics}
 
     def on_end(self, end: RunEnd) -> None:
-        """Send the model where that is asked for, and mark the run as ended."""
-        for file in self.files_of(end):
-            self._client.log_artifact(self.run_id, file, "model")
+        """Mark the run as ended."""
         if end.reason:
             self._client.set_tag(self.run_id, "fedplcc.reason", end.reason)
         self._client.set_terminated(self.run_id, ENDINGS.get(end.status, "FINISHED"))

@@ -31,7 +31,6 @@ class WandbTracker(Tracker):
     """Writes an offline run into a folder `wandb`."""
 
     kind = "wandb"
-    takes_model = True
     _run: wandb.Run | None = None
 
     def on_start(self, run: RunStart) -> None:
@@ -73,14 +72,9 @@ class WandbTracker(Tracker):
             self._run = None
 
     def on_end(self, end: RunEnd) -> None:
-        """Write the model where that is asked for, and close the offline run."""
+        """Close the offline run."""
         if self._run is None:
             return
-        if files := self.files_of(end):
-            model = wandb.Artifact(f"model-{self._run.id}", "model")
-            for file in files:
-                model.add_file(file)
-            self._run.log_artifact(model)
         self._run.summary["status"] = end.status
         folder = Path(self._run.dir).parent
         self._run.finish(exit_code=0 if end.status == "completed" else 1)

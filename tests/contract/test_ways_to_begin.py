@@ -31,7 +31,7 @@ KEYS = {
 CALLS = {
     "aggregator/coordinator/run_creation.py with_initial_model": "with the runs that are known to have trained it",
     "fedplcc/runs/initial_model.py with_initial_model": "with the runs of the run.json beside the file",
-    "fedplcc/runs/configuration.py with_model_file": "simulate, demo, dry run, run start, compare",
+    "fedplcc/runs/configuration.py with_model_file": "simulate, demo, run start, compare",
     "fedplcc/runs/configuration_check.py with_model_file": "config check, compare",
     "fedplcc/python_api/federation.py with_model_file": "fedplcc.simulate",
     "fedplcc/command/run/starting.py create_run": "of a configuration that read_federation has read",

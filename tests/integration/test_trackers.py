@@ -94,17 +94,7 @@ def test_a_simulation_that_is_killed_keeps_each_round_once_with_every_tracker(
 ) -> None:
     config, out = config_in(tmp_path, "killed"), tmp_path / "out"
     words = [sys.executable, "-m", "fedplcc", "simulate", "--config", str(config), "--out", str(out), "--device", "cpu"]
-    words += [
-        "--log",
-        "tensorboard",
-        "--log",
-        "jsonl",
-        "--log",
-        "wandb",
-        "--log",
-        f"mlflow:{mlflow_server}",
-        "--log-model",
-    ]
+    words += ["--log", "tensorboard", "--log", "jsonl", "--log", "wandb", "--log", f"mlflow:{mlflow_server}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def num_kept() -> int:
@@ -137,10 +127,6 @@ def test_a_simulation_that_is_killed_keeps_each_round_once_with_every_tracker(
     run = client.get_run(run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["training.local_steps"] == "4"
-    assert {file.path for file in client.list_artifacts(run_id, "model")} == {
-        "model/model.safetensors",
-        "model/prototypes.safetensors",
-    }
     undisturbed = tmp_path / "undisturbed"
     simulated(tiny_federation.document(tmp_path, run={"name": "killed", "rounds": ROUNDS}), undisturbed)
     assert hashed(undisturbed) == hashed(out), "trackers and kills change no byte"
@@ -152,7 +138,7 @@ def test_a_deployed_run_is_followed_and_followed_again_with_the_values_of_its_me
     with ServedGateway(tmp_path) as gateway:
         run_id = gateway.create_and_finish(run={"name": "deployed", "rounds": 3})
         words = ["run", "watch", run_id, "--gateway", gateway.url, "--log", f"jsonl:{tmp_path}/log.jsonl"]
-        words += ["--log", f"tensorboard:{tmp_path}/boards", "--log", f"mlflow:{mlflow_server}", "--log-model"]
+        words += ["--log", f"tensorboard:{tmp_path}/boards", "--log", f"mlflow:{mlflow_server}"]
         for _ in range(2):
             result = CliRunner().invoke(app, words)
             assert result.exit_code == 0, result.output
@@ -169,4 +155,3 @@ def test_a_deployed_run_is_followed_and_followed_again_with_the_values_of_its_me
             [line["accuracy"]["mean"] for line in metrics]
         )
         assert [number for number, _ in curves[SECONDS]] == [1, 2, 3]
-    assert len(client.list_artifacts(kept, "model")) == 2

@@ -13,7 +13,7 @@ from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.runs.artifacts import read_record
 from fedplcc.runs.local_runs import find_runs
-from fedplcc.runs.run_folder import foreseen_folder
+from fedplcc.runs.run_folder import claimed_folder
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.config.tables.run_tables import VERSION as CONFIGURED
 from fedplcc.shared.identity.audit_chain import verify
@@ -98,4 +98,5 @@ def test_the_folder_of_a_run_is_read_and_known_as_the_run_of_its_configuration(
     monkeypatch.chdir(tmp_path)
     document = release.run_document()
     document["run"]["version"] = manifest["config"]["run"]["version"]
-    assert foreseen_folder(folder, tiny_federation.federation(document)) == (folder, "finished")
+    with claimed_folder(folder, tiny_federation.federation(document)) as claimed:
+        assert claimed.is_finished

@@ -11,7 +11,7 @@ from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway, sentence_of_run
 from fedplcc.command.run.choosing import MaybeRunId, found_run
 from fedplcc.command.shared_options import DEFAULT_GATEWAY, Way
-from fedplcc.command.training.tracking import Log, LogModel
+from fedplcc.command.training.tracking import Log
 from fedplcc.interruption import Interrupted
 from fedplcc.shared.errors import InvalidConfig
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "fedplcc run watch",
     "fedplcc run watch scans-97f12353 --gateway http://127.0.0.1:8081",
-    "fedplcc run watch --log mlflow:http://127.0.0.1:5000 --log-model",
+    "fedplcc run watch --log mlflow:http://127.0.0.1:5000",
 )
 
 
 @explains_errors
-def watch(*, run: MaybeRunId = None, log: Log = None, log_model: LogModel = False, way: Way, as_json: bool) -> int:
+def watch(*, run: MaybeRunId = None, log: Log = None, way: Way, as_json: bool) -> int:
     """Follow a run to its end, through restarts of gateway and aggregator. Ctrl-C ends watching, not the run.
 
     There is a line per round, and on a terminal a bar below them; elsewhere now and then a line with the clients that a
@@ -40,13 +40,11 @@ def watch(*, run: MaybeRunId = None, log: Log = None, log_model: LogModel = Fals
 
     if as_json and log:
         raise InvalidConfig("give --log or --json: a tracker keeps the rounds that --json would print")
-    if log_model and not log:
-        raise InvalidConfig("--log-model needs a tracker: name one with --log")
     if log:
         from fedplcc.tracking.destinations import make_trackers
 
-        trackers = make_trackers(log, with_model=log_model)
-        ended = ask_gateway(way, lambda there: _keep(there, run, trackers, with_model=log_model))
+        trackers = make_trackers(log)
+        ended = ask_gateway(way, lambda there: _keep(there, run, trackers))
     else:
         ended = ask_gateway(way, lambda there: _watch(there, run, as_json=as_json))
     if ended.status == "completed":
@@ -92,13 +90,13 @@ def _how_to_go_on(run_id: str, url: str) -> str:
     return f"this ends watching only, run {run_id} goes on; {commands}"
 
 
-async def _keep(gateway: AsyncGateway, run_id: str | None, trackers: list[Tracker], *, with_model: bool) -> Run:
+async def _keep(gateway: AsyncGateway, run_id: str | None, trackers: list[Tracker]) -> Run:
     """Keep a run's curves until it ends; returns its last document."""
     from fedplcc.tracking.deployed_run import follow_run
 
     found = await found_run(gateway, run_id)
     try:
-        return await follow_run(gateway, found, trackers, with_model=with_model, on_note=say)
+        return await follow_run(gateway, found, trackers, on_note=say)
     except CancelledError:
         raise Interrupted(
             f"this ends logging only, run {found.run_id} goes on; the same command logs what is missing"

@@ -11,24 +11,13 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.state.database_url import DatabaseUrl
 
-EXAMPLES = examples(
-    "fedplcc state backup fedplcc-state/aggregator /mnt/backups/monday",
-    "fedplcc state backup --hard-links fedplcc-state/aggregator monday",
-)
+EXAMPLES = examples("fedplcc state backup fedplcc-state/aggregator /mnt/backups/monday")
 
 
 @explains_errors
 def backup(
     state_dir: Annotated[Path, typer.Argument(metavar="STATE_DIR", help="The aggregator's state directory.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new or an empty folder for the backup.")],
-    hard_links: Annotated[
-        bool,
-        typer.Option(
-            "--hard-links",
-            help="Give blobs a second name in place of a second copy, where OUT is on the same disk: takes no room, and "
-            "protects from deleting but not from a broken disk.",
-        ),
-    ] = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Back up an aggregator's state, also while the aggregator runs: every blob is verified on its way.
@@ -40,7 +29,7 @@ def backup(
     from fedplcc.doctor.findings import in_bytes
     from fedplcc.state.backup import make_backup
 
-    made = make_backup(state_dir, out, url=database_url, hard_links=hard_links)
+    made = make_backup(state_dir, out, url=database_url)
     keys = "; and the keys of the federation, so keep it as you keep those" if made.authority_sha256 else ""
     print(
         f"{out}: the database and {made.num_blobs:,} blobs of {in_bytes(made.blob_bytes)}, each with its SHA-256{keys}"

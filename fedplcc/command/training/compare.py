@@ -5,20 +5,24 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedplcc.command import completion
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
-from fedplcc.command.training.dry_run import DryRun, foresee_cells
 from fedplcc.command.training.tracking import Log, check_trackers
 from fedplcc.interruption import Interrupted, interruptible
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.terminal.names import named_few
 
 # What loads numpy or gRPC is imported where it is needed, so that --help answers at once.
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedplcc.comparison.file import Comparison
+    from fedplcc.comparison.plan import Cell
 
 EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --jobs 2",
@@ -66,7 +70,10 @@ def compare(
         bool, typer.Option("--report-only", help="Train nothing; write the report of what is there.")
     ] = False,
     log: Log = None,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Train and write nothing: say what would run, and what is there already."),
+    ] = False,
     as_json: bool,
 ) -> int:
     """Train methods beside each other, over seeds and data sets, and write a report of them.
@@ -102,7 +109,7 @@ def compare(
     for doubt in sorted(said.union(idle_settings(cell.federation for cell in cells))):
         say(doubt)
     if dry_run:
-        return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
+        return _foresee(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
     if report_only and not folder.is_dir():
         raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
     make_folder(folder)
@@ -143,6 +150,34 @@ def compare(
     for (dataset, row), why in unchosen.items():
         say(f"{dataset}/{row}: {why}")
     return ExitCode.FAILED if untrained or unchosen else ExitCode.OK
+
+
+def _foresee(
+    comparison: Comparison, file: Path, folder: Path, cells: Sequence[Cell], *, only: Sequence[str], as_json: bool
+) -> int:
+    """Print what would be trained; returns the exit code, which tells of data that cannot be opened."""
+    from fedplcc.comparison.report.writing import read_failures
+    from fedplcc.comparison.training import problems_of_cells, sentences_of
+    from fedplcc.comparison.untrained import trials_left, untrained
+    from fedplcc.shared.config.run import canonical_json
+    from fedplcc.terminal.progress import console_for
+
+    failures = read_failures(folder) if folder.is_dir() else {}
+    found = untrained(cells, failures, trials=trials_left(comparison, folder, only))
+    wanted = [cell for row in found.rows for cell in row.trainable]
+    problems = problems_of_cells(wanted)
+    for sentence in sentences_of(wanted, problems):
+        say(sentence)
+    code = ExitCode.USAGE if problems else ExitCode.OK
+    if as_json:
+        print(canonical_json({"config": str(file), "directory": str(folder), **found.as_json()}))
+        return code
+    console = console_for(json=False)
+    console.print(f"{file}: {sum(len(row.cells) for row in found.rows)} cells; results in {folder}")
+    for line in found.lines():
+        console.print(line)
+    console.print("nothing was written")
+    return code
 
 
 def _chosen_file(file: Path | None) -> Path:

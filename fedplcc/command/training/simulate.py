@@ -8,7 +8,6 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors
-from fedplcc.command.training.dry_run import DryRun, foresee_run
 from fedplcc.command.training.local_training import (
     Assignments,
     Config,
@@ -21,7 +20,7 @@ from fedplcc.command.training.local_training import (
     chosen_federation,
     train_in_folder,
 )
-from fedplcc.command.training.tracking import Log, LogModel
+from fedplcc.command.training.tracking import Log
 from fedplcc.interruption import interruptible
 from fedplcc.shared.errors import InvalidConfig
 
@@ -57,7 +56,7 @@ RayAddress = Annotated[
 ]
 EXAMPLES = examples(
     "fedplcc simulate --config run.toml --out results",
-    "fedplcc simulate --seed 1 --jobs auto --log tensorboard --dry-run",
+    "fedplcc simulate --seed 1 --jobs auto --log tensorboard",
     "fedplcc simulate --config run.toml --engine ray --ray-address 10.0.0.1:6379",
 )
 
@@ -88,8 +87,6 @@ def simulate(
         ),
     ] = False,
     log: Log = None,
-    log_model: LogModel = False,
-    dry_run: DryRun = False,
     as_json: bool,
 ) -> int | None:
     """Train without sockets, through the same service, store and training code as a deployment.
@@ -107,14 +104,11 @@ def simulate(
 
     if extends and out is None:
         raise InvalidConfig("--continue needs --out, the folder of the run that is to go on")
-    if dry_run:
-        foresee_run(federation, out, extends=extends, as_json=as_json)
-        return None
 
     # Loaded late, for their libraries look at the number of threads too.
     from fedplcc.tracking.destinations import make_trackers
 
-    trackers = make_trackers(log or (), with_model=log_model)
+    trackers = make_trackers(log or ())
 
     def train(folder: RunFolder, progress: RunProgress, watch: RunWatch | None) -> RunRecord:
         from fedplcc.simulation import simulate_in_folder

@@ -16,9 +16,6 @@ Log = Annotated[
         "jsonl[:FILE]; may be given more than once. Each round is kept once, also after a restart.",
     ),
 ]
-LogModel = Annotated[
-    bool, typer.Option("--log-model", help="Keep the model and the prototypes too, with mlflow and wandb.")
-]
 
 
 def check_trackers(texts: Sequence[str]) -> None:

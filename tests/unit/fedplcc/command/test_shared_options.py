@@ -80,11 +80,13 @@ def test_an_option_that_stands_twice_and_a_misspelt_variable_are_said(
     monkeypatch.setenv("FEDPLCC_WEIGTHS_DIR", str(tmp_path))
     path = str(tmp_path / "run.toml")
     assert called("config", "init", path, "--method", "fedavg")[0] == 0
-    _, _, said = called("simulate", "--config", path, "--dry-run", "--rounds", "3", "--rounds=5", "--set", "run.seed=1")
+    _, _, said = called(
+        "simulate", "--config", path, "--continue", "--rounds", "3", "--rounds=5", "--set", "run.seed=1"
+    )
     assert "--rounds stands there 2 times, and the last one counts" in said
     assert "unknown variable 'FEDPLCC_WEIGTHS_DIR'; did you mean 'FEDPLCC_WEIGHTS_DIR'?" in said
     assert "--set" not in said
     monkeypatch.delenv("FEDPLCC_WEIGTHS_DIR")
-    _, _, said = called("simulate", "--config", path, "--dry-run", "--rounds", "3")
+    _, _, said = called("simulate", "--config", path, "--continue", "--rounds", "3")
     assert "stands there" not in said
     assert "unknown variable" not in said

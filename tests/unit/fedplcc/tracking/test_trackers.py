@@ -121,11 +121,9 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch: 
         make_trackers(["wandb"])
 
 
-def test_texts_that_name_no_tracker_and_models_without_a_place_are_refused() -> None:
+def test_texts_that_name_no_tracker_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="did you mean 'tensorboard'"):
         make_trackers(["tensorbord:x"])
-    with pytest.raises(InvalidConfig, match="mlflow or wandb only"):
-        make_trackers(["jsonl"], with_model=True)
 
 
 class Away(Tracker):
