@@ -35,9 +35,7 @@ class AdminSocket:
         """Prepare; nothing listens before `start`.
 
         Args:
-            state_dir: The aggregator's state directory.
             register: The generated `add_AdminServiceServicer_to_server`.
-            servicer: The servicer.
         """
         self._state_dir, self._register, self._servicer = state_dir, register, servicer
         self._server: grpc.aio.Server | None = None

@@ -130,11 +130,7 @@ class AggregatorLink:
             self._explaining = None
 
     def _connect(self) -> None:
-        """Use the certificate in the state directory, and renew it.
-
-        Raises:
-            InvalidConfig: It cannot be read.
-        """
+        """Use the certificate in the state directory, and renew it."""
         held = Credentials.load(self._settings.state_dir / IDENTITY_FILE)
         if held.address and "aggregator" not in self._settings.model_fields_set:
             self._settings = self._settings.model_copy(update={"aggregator": held.address})

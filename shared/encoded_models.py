@@ -72,8 +72,6 @@ def encoding(
     """Yield the blocks of a file, which begins with `beginning`.
 
     Args:
-        table: Layout of the model.
-        precision: Of the file.
         read: `(tensor, first, count) -> (model, start)`: a block of the model to encode, float64 with the error that is fed
             back where the tensor is encoded, and the same block of the model that the round began with.
     """
@@ -102,7 +100,6 @@ def decoding(
     """Yield the blocks of the model of a file, in the order of the model's file.
 
     Args:
-        table: Layout of the model.
         precision: That the file is to have.
         read: Returns the next bytes of the file; its size is `encoded_size`.
         start: The model that the round began with.
@@ -175,11 +172,7 @@ def _encoded(difference: Float64, width: int, precision: Precision) -> bytes:
 
 
 def _decoded(data: bytes, count: int, width: int, precision: Precision) -> Float64:
-    """Return the differences of a block.
-
-    Raises:
-        MalformedUpdate: A scale or a number is not finite, or out of bounds.
-    """
+    """Return the differences of a block."""
     if precision == "bfloat16":
         bits = np.frombuffer(data, "<u2").astype("<u4") << 16
         numbers: Any = bits.view("<f4")

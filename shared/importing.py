@@ -25,9 +25,7 @@ def import_module(name: str, spec: str, error: type[FedplccError]) -> ModuleType
     """Return the module of that dotted name; it, and what its import imports, may lie in the working directory.
 
     Args:
-        name: The module's name.
         spec: What the owner wrote, for the message.
-        error: Class of the error.
 
     Raises:
         FedplccError: Of the class `error`: the module cannot be imported.

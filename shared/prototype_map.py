@@ -110,7 +110,6 @@ class RoundMap:
     """Map of one round with its context.
 
     Attributes:
-        number: The round's number.
         drawn: Its prototypes; owners are indices into `clients`.
         clients: Clients that sent prototypes, sorted by id.
         comparison: Distance by which the method compares prototypes.
@@ -250,7 +249,6 @@ def reference_round(number: int, keys: Sequence[int]) -> int | None:
     """Return the round on whose map a round is aligned: the key round before it, or else the first key round.
 
     Args:
-        number: The round's number.
         keys: Key rounds, rising.
 
     Returns:

@@ -182,11 +182,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
 
 
 def _renewal_of(settings: TrainerSettings, on_renewed: Callable[[], None]) -> Renewal | None:
-    """Return the client's certificate, which is renewed in time; None with --insecure.
-
-    Raises:
-        InvalidConfig: There is no certificate, or it cannot be read.
-    """
+    """Return the client's certificate, which is renewed in time; None with --insecure."""
     if settings.insecure:
         return None
     require_identity(settings.state_dir)

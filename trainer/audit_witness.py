@@ -33,7 +33,6 @@ class AuditWitness:
         """Go on with the file of the state directory; one that cannot be read begins anew.
 
         Args:
-            state_dir: The trainer's.
             clock: Seconds since the epoch, as of the file's time: a restart earns nothing.
         """
         self._file, self._clock = state_dir / HEADS_FILE, clock

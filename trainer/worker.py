@@ -86,9 +86,6 @@ class Worker:
         """Prepare to act.
 
         Args:
-            runner: Does the tasks.
-            client: The connection to the aggregator.
-            metrics: Where to count.
             readings: Readings for heartbeats, see readings/gathering.py; the runner's own if None. Quick, and never fails.
             gate: Knows what the owner of the site decides while the trainer runs; None where nobody decides anything.
             site_log: Log lines that the owner lets out; none if None.
@@ -292,7 +289,6 @@ class Worker:
         Every attempt is reported: the aggregator may have restarted, and a repeated problem changes nothing there.
 
         Args:
-            work: The task.
             reason: Reason in UPPER_SNAKE_CASE.
             detail: The sentence for the log.
             public_detail: The sentence for the aggregator, if it differs.

@@ -73,11 +73,7 @@ class RoundWork:
         return None if run is None else partial(self._do, run, retry_s)
 
     def _do(self, run: Run, retry_s: float) -> None:
-        """Aggregate a run's round.
-
-        Raises:
-            StoreUnavailable: The disk or the database is unavailable; the round still waits.
-        """
+        """Aggregate a run's round."""
         rest_s = retry_s
         try:
             with bind(run_id=run.run_id, round=run.round_number), self._blobs.holds.holding():
@@ -106,7 +102,6 @@ class RoundWork:
         """Compute a round's result outside the lock; return the next step, which deals with damage if there is some.
 
         Args:
-            run: The run.
             extra: Takes events of clients whose prototypes or groups are far larger than those of the others.
         """
         assert run.current_round is not None

@@ -43,9 +43,6 @@ def check_first_model(
     """Check round 0's update: a model, its feature size and lists of its tensors, nothing else.
 
     Args:
-        update: The update.
-        contents: The content of each of its blobs.
-        config: The run's configuration.
         initial: The initial model of the configuration, if any; the update must hold the same tensors, but for the rows of
             its head where the run has other classes.
         prototypes: Those that the run begins with, if any; the model must have as many features.
@@ -87,11 +84,6 @@ def check_first_model(
 
 def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) -> None:
     """Check round 0's lists of tensors: their names, that each ascends within the model, and that the method's are there.
-
-    Args:
-        update: The update.
-        table: Layout of its model.
-        config: The run's configuration.
 
     Raises:
         MalformedUpdate: check is tensor_lists, where `metadata["list"]` names the list, linear_head or bound.
@@ -181,14 +173,8 @@ def _check_mapped_tensors(
     Rows of classes that are new to the initial model may be any.
 
     Args:
-        model: The update's model.
-        table: Its layout.
-        initial: The initial model.
         classes: Where the run's classes are in the initial head.
         head: Places of the head's tensors in the table, as the update lists them.
-
-    Raises:
-        MalformedUpdate: check is linear_head, initial_model, or one of `check_schema`.
     """
     heads = {table.entries[place].name for place in head if 0 <= place < len(table.entries)}
     with model.open("rb") as file, initial.open("rb") as other:

@@ -52,8 +52,6 @@ def fold_models(
         table: Layout of the global model; every update has that of `sent_table`, byte for byte (see update_checks.py).
         global_model: The model that the round started from.
         updates: The cohort's models in client-id order.
-        method: Method whose fold is applied.
-        config: Its hyper-parameters.
         block_elements: Elements read at a time from each blob.
         withheld: Places of the tensors that no update has; they stay as they are in the global model.
 

@@ -35,7 +35,6 @@ def check_model(model: Content, expected: TensorTable | None) -> TensorTable:
     """Check a model blob: a correct header, the run's layout, finite numbers.
 
     Args:
-        model: The blob's content.
         expected: Layout of the run's model; None for the first model, which sets it.
 
     Raises:
@@ -153,7 +152,6 @@ def check_size_of_step(norm: float | None, what: str = "the update") -> None:
 
     Args:
         norm: L2 norm of an update's step, or of the first model.
-        what: What it is, for people.
 
     Raises:
         UpdateNormExceeded: The norm is larger than `MAX_STEP_NORM`.

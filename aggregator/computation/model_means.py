@@ -17,9 +17,7 @@ def mean_model(
     """Store sum_i v_i w_i / sum_i v_i of models w_i with weights v_i; of integers, the elementwise maximum.
 
     Args:
-        role: Of the new blob.
         models: Models of one layout with positive weights, at least one.
-        table: Their layout.
         blobs: Where they are, and the mean goes.
         block_elements: Elements of a model that are read at a time.
 

@@ -78,8 +78,6 @@ def check_prototypes(
 
     Args:
         prototypes: The set, structure already checked.
-        update: The update that contains it.
-        method: The run's method.
         dim: The run's feature size D.
         class_counts: The client's samples per class, `[M]`.
         max_per_class: Most prototypes of a class that the run allows.

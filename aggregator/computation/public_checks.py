@@ -30,7 +30,6 @@ def check_public_data(update: Update, expected: Sequence[int]) -> None:
     """Check that a client has the run's public images.
 
     Args:
-        update: The client's update.
         expected: Bytes of their SHA-256, as round 0's update said them.
 
     Raises:

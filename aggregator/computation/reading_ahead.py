@@ -23,11 +23,6 @@ Piece: TypeAlias = tuple[int, TensorEntry, int, int]
 def read_ahead(blobs: list[HashedBlob], pieces: Iterable[Piece], size_bytes: int) -> Generator[Array]:
     """Yield the blocks in their order, which is ascending in each file.
 
-    Args:
-        blobs: The blobs.
-        pieces: Their blocks.
-        size_bytes: Size of a blob, about.
-
     Raises:
         PayloadCorrupt: A blob is missing, or shorter than its header says.
     """

@@ -58,7 +58,6 @@ def check_totals(evaluation: Evaluation, num_examples: int, first: Evaluation | 
     """Check the sizes of a client's evaluation sets: an inflated one would decide for all.
 
     Args:
-        evaluation: The report.
         num_examples: Samples that the client may have by its Join; no set is out of proportion to them.
         first: Its first report of the run, whose sets keep their sizes; None where this is the first.
 

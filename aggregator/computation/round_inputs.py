@@ -39,7 +39,6 @@ class RoundInputs:
 
     Attributes:
         run: The run, with its open round.
-        table: Layout of its model.
         blobs: Where the inputs are, and the results go.
         block_elements: Elements of a model that are read at a time.
         earlier: Earlier updates whose prototypes are in the pool, by client id and round.
@@ -128,7 +127,6 @@ class RoundMade:
         newest: The model that the method came to, before any mean over rounds.
         start: The model that the next round starts from, where that is not the result.
         server_state: What the server keeps for the next round, by name.
-        prototypes: The global prototypes.
         norms: Sizes of what clients sent beside their models, by what it is and by client.
     """
 

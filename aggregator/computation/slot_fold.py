@@ -64,7 +64,6 @@ def fold_with_slots(
         inputs: Layout, model, slots and facts.
         updates: The cohort's models in client-id order.
         method: The method; it has slots under this configuration.
-        config: Its hyper-parameters.
         block_elements: Elements read at a time from each file.
 
     Raises:

@@ -49,10 +49,6 @@ def check_update(
     """Check a round's update against the run's contract; returns it with its number of prototypes and its norm.
 
     Args:
-        update: The update.
-        contents: The content of each of its blobs.
-        client: Its sender.
-        config: The run's configuration.
         table: Layout of the model in an update: the run's, or what of it clients send.
         int_lists: Lists of round 0's update: the run's feature size D, and what else it says.
         start: The global model that the round started from, whole.
@@ -151,8 +147,6 @@ def check_counts(
     A client whose owner keeps the samples of classes to the site says 0 of each; what needs them refuses that itself.
 
     Args:
-        update: The update.
-        client: Its sender.
         num_classes: M.
         max_num_examples: Most samples that the run accepts from one client.
         withholds: Whether the run's clients tell no samples of single classes, no losses and no excluded samples.

@@ -17,9 +17,6 @@ def check_uploads(update: Update, contents: Mapping[BlobRef, Content], config: R
     """Check the declared tensor groups of an update; its roles are checked already.
 
     Args:
-        update: The update.
-        contents: The content of each of its blobs.
-        config: The run's configuration.
         dim: The run's feature size D.
 
     Raises:

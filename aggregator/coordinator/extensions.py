@@ -104,8 +104,6 @@ def longer(document: Mapping[str, object], present: int, rounds: int) -> RunConf
 
     Args:
         document: The configuration as it is stored.
-        present: Its rounds.
-        rounds: Those that it is to have.
 
     Raises:
         InvalidConfig: They are no more, the configuration does not allow so many, its learning rate or its method's loss

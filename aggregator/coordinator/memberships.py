@@ -27,8 +27,6 @@ class Memberships:
     """Makes the answers to Join of one aggregator.
 
     Attributes:
-        ledger: Its runs.
-        store: What it stores.
         extensions: Which of the runs that have completed may go on.
         limits: What it tells trainers.
     """

@@ -31,7 +31,6 @@ class NextTasks:
         Args:
             ledger: The open runs.
             sessions: Who is here, and what it was given last.
-            metrics: Where to count.
             creator_of: Returns the caller that began a run, whose runs take turns with those of others.
             starter_of: Returns who that is, in words for the owner of a site.
         """

@@ -49,7 +49,6 @@ def starter_in(store: Store, caller: str) -> str:
     """Return who a caller is, in words for the owners of sites: a key's name and the most that it may do.
 
     Args:
-        store: It has the keys.
         caller: As the audit has it: `key:ID`, `person:NAME <SUBJECT>`, `owner`, `gateway:NAME`.
     """
     with suppress(StoreUnavailable, RowCorrupt):  # then by its id: no run waits for a name
@@ -233,11 +232,7 @@ class RunCreation:
         return document_of(self._ledger.get(run_id))["run"].get("initial_runs") or ()
 
     def _keeps_roles(self, config: RunConfig) -> None:
-        """Refuse a run that divides images in another way than one that trained its initial model.
-
-        Raises:
-            InvalidConfig: It would test on images that were trained on.
-        """
+        """Refuse a run that divides images in another way than one that trained its initial model."""
         for run_id in config.run.initial_runs or ():
             try:
                 run = self._ledger.get(run_id)
@@ -279,11 +274,7 @@ class RunCreation:
         return CommittedModel(run=run, number=number, blob=blob, path=path, classes=self._classes_of(run_id, config))
 
     def _classes_of(self, run_id: str, config: RunConfig) -> tuple[str, ...]:
-        """Return the classes of a run that trained the initial model of one of this configuration, in their order there.
-
-        Raises:
-            InvalidConfig: The configuration names others, or its model would be shown other numbers than it has learnt from.
-        """
+        """Return the classes of a run that trained the initial model of one of this configuration, in their order there."""
         theirs = document_of(self._ledger.get(run_id))
         fault = other_input(run_id, theirs, config)
         classes = tuple(theirs["data"]["classes"])

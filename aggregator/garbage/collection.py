@@ -130,7 +130,6 @@ class GarbageCollection:
         Where the removal fails, later steps do it.
 
         Args:
-            run: The run.
             mark: Writes durably that it was deleted.
 
         Returns:

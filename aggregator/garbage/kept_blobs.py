@@ -178,7 +178,6 @@ class KeptBlobs:
         """Take over what a run keeps now; return the SHA-256 of each blob that it has freed and nobody else keeps.
 
         Args:
-            run: The run.
             is_new: Whether all its rounds are read where the run is not known; else those that it keeps anything of.
 
         Raises:

@@ -84,8 +84,6 @@ def kept_rounds(run: Run, keep: Keep, best: Best | None = None) -> KeptRounds:
     """Return the rounds of a run that keep blobs; a round that an ended run left open keeps none.
 
     Args:
-        run: The run.
-        keep: The settings.
         best: Its best round by validation, if it has one.
     """
     last = run_facts.last_committed(run)
@@ -103,9 +101,7 @@ def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep, best: Best | 
     """Return the SHA-256 of each blob that one run needs, without the prototypes that `prototypes_of` returns.
 
     Args:
-        run: The run.
         known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `pooled_from` on.
-        keep: The settings.
         best: Its best round by validation, if it has one.
     """
     kept = kept_rounds(run, keep, best)

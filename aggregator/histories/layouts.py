@@ -67,7 +67,6 @@ class Layouts:
         """Bytes that a round of the run moves; None before round 0 has committed, and where it cannot be known any more.
 
         Args:
-            run: The run.
             examples: Training samples of each client that may take part, 0 where it is not known, None of one that evaluates
                 only.
         """

@@ -33,7 +33,6 @@ class LastRound:
     """What a run's last committed round says of the run.
 
     Attributes:
-        warnings: About its accuracies.
         forgotten: The stages that it has forgotten; None of a run without stages.
     """
 

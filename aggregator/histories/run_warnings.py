@@ -98,8 +98,6 @@ def doubts(store: Store, run: Run, newest: Event | None = None) -> tuple[tuple[s
     """Return who makes another first model than was sent, and who sent it; nobody but in the round that begins with it.
 
     Args:
-        store: The store.
-        run: The run.
         newest: A problem that is about to be written.
     """
     makers = makers_of(store, run)

@@ -157,7 +157,6 @@ class Admissions:
 
         Args:
             role: client, gateway or monitor.
-            name: Whom it admits.
             domain: Domain of a client's data; may be empty.
             valid_s: For how many seconds it is good.
             replaces: Whether it takes the name from its holder.
@@ -285,7 +284,6 @@ class Admissions:
         Args:
             certificate: The certificate that has ended, in DER.
             challenge: An answer of `begin_recovery`.
-            signature: See FinishRecoveryRequest.
             request: Request for a certificate in DER, for a new key.
 
         Raises:

@@ -45,7 +45,6 @@ class Audit:
         """Go on with the chain in the store.
 
         Args:
-            store: Where the chain is.
             counted: Called with the reason and the number of refusals, from any thread; quick.
             clock: The wall clock, in seconds since the epoch.
             steady_clock: The steady clock, in seconds.

@@ -38,7 +38,6 @@ class CertificateEnds:
         """Begin with these certificates; those that were revoked do not count.
 
         Args:
-            certificates: Certificates that were issued before.
             clock: Seconds since the epoch.
         """
         self._clock, self._lock = clock, threading.Lock()

@@ -78,7 +78,6 @@ class Keys:
         """Load the keys that hold.
 
         Args:
-            store: Where keys are kept.
             clock: The time in seconds since the epoch.
             steady: A clock in seconds that nobody sets, for console codes.
             record: Adds a change to the audit.

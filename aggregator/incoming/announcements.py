@@ -24,10 +24,7 @@ def payload_limits(
     """Return the largest size in bytes of each blob that an update of a round may have, by role.
 
     Args:
-        run: The run.
-        number: The round.
         feature_dim: The run's feature size D; 0 in round 0.
-        max_blob_bytes: The aggregator's limit for any blob.
         sent: Layout of the model in an update, where models travel encoded: their size is then known to the byte.
     """
     if number == 0:

@@ -281,12 +281,7 @@ class Commits:
         arrived: Mapping[BlobRef, InlineBlob],
         writer: BlobWriter | None,
     ) -> Update:
-        """Check an update; what speaks against it counts only if the disk has changed nothing that was read for it.
-
-        Raises:
-            PayloadCorrupt: A model of the run is damaged.
-            BlobNotFound: What the client uploaded is damaged, and removed: it is to send it again.
-        """
+        """Check an update; what speaks against it counts only if the disk has changed nothing that was read for it."""
         try:
             return self._checked(run, number, update, client, arrived, writer)
         except CONTENT_REFUSALS:

@@ -45,7 +45,6 @@ def write_decoded(
     Args:
         payload: The update's, checked by `check_named`.
         content: The encoded model.
-        config: The run's configuration.
         layout: Layouts of the model in an update, and of the global one.
         start: The model that the round began with.
         writer: Takes the model.

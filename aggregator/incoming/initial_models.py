@@ -62,8 +62,6 @@ class InitialModels:
         """Hold none.
 
         Args:
-            blobs: Where the models are.
-            max_blob_bytes: The largest model.
             accepted: Called with the SHA-256 of each uploaded model, just before it is held.
         """
         self._blobs, self._max_blob_bytes, self._accepted = blobs, max_blob_bytes, accepted

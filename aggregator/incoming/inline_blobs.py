@@ -42,8 +42,6 @@ def came_along(payload: Payload, inline: Sequence[bytes], *, max_bytes: int) -> 
     """Return the blobs of an update's payload whose bytes came with its commit.
 
     Args:
-        payload: The payload.
-        inline: The bytes, in any order.
         max_bytes: Most bytes of all of them together.
 
     Raises:
@@ -71,7 +69,6 @@ class SmallBlobs:
         """Prepare.
 
         Args:
-            blobs: Where they are read.
             max_inline_bytes: Most bytes of blobs with one task; 0 for none.
         """
         self._blobs, self._max_inline_bytes = blobs, max_inline_bytes
@@ -83,7 +80,6 @@ class SmallBlobs:
         """Return the blobs of a task that go out with it: all that the trainer does not hold, or none if they are too large.
 
         Args:
-            payload: The task's payload.
             held: SHA-256 of the blobs that the trainer holds.
             max_bytes: Most bytes that the trainer takes.
         """

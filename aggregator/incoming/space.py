@@ -147,7 +147,6 @@ def in_order(holders: Mapping[str, int], runs: Sequence[Run], *, with_awaited: b
 
     Args:
         holders: Bytes of each client's uploads.
-        runs: The open runs.
         with_awaited: Whether also the uploads give way that an open round waits for.
     """
     awaited = {client_id: _is_awaited(client_id, runs) for client_id in holders}

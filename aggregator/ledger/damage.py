@@ -30,7 +30,6 @@ def damaged_blob(run: Run, earlier: Iterable[Update], blobs: BlobStore) -> BlobD
     Args:
         run: A run with an open round.
         earlier: Updates of earlier rounds whose prototypes the round uses.
-        blobs: Where they are stored.
     """
     owned = [("", blob) for blob in _own(run)]
     owned += [(update.client_id, blob) for update in earlier for blob in update.payload.prototype_sets]

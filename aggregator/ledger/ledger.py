@@ -155,7 +155,6 @@ class Ledger:
         """One run.
 
         Args:
-            run_id: Its id.
             of: A client whose call asks: of a run that has ended, only this one's update and report are read, so that the
                 call costs the same however many clients the run had.
 
@@ -317,11 +316,7 @@ class Ledger:
         self._damaged = self._damaged - {run_id}  # another set: whoever reads it takes no lock
 
     def _change_damaged(self, run: Run, after: Run, request: ControlRequest | None, audited: Sequence[Write]) -> Run:
-        """Stop a run with a damaged row, which is all that can be done with it.
-
-        Raises:
-            InvalidTransition: It is to do something else.
-        """
+        """Stop a run with a damaged row, which is all that can be done with it."""
         if after is run:
             return run
         if after.status is not RunStatus.STOPPING:
@@ -360,7 +355,6 @@ class Ledger:
         time, after the transaction that had it failed. The caller does not hold the lock.
 
         Args:
-            change: The change.
             reads_what_it_writes: Whether it writes what it made of rows that it read. It has a transaction of its own then:
                 the store does not show what others of its group have written.
 

@@ -35,7 +35,6 @@ class WriteTrouble:
         """Record whether a block of this kind of write fails.
 
         Args:
-            what: The kind.
             is_proof: Whether success ends the failure. Opening a file does not: it succeeds on a full disk.
         """
         try:

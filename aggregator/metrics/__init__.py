@@ -30,7 +30,6 @@ class AggregatorMetrics:
         """Create the metrics.
 
         Args:
-            registry: Registry that is scraped.
             max_clients: Most clients with series of their own; 0 for none.
         """
         families = Families(registry)
@@ -51,7 +50,6 @@ class AggregatorMetrics:
 
         Args:
             now: Clock of runs and rounds.
-            monotonic_clock: Clock of the sessions.
             folder: The state directory.
         """
         self.runs.use_clock(now)

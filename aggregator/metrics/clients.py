@@ -62,7 +62,6 @@ class ClientSeries(AtScrape):
         """Start without series.
 
         Args:
-            most: Most clients with series.
             clock: Monotonic clock of the sessions.
         """
         self._most, self._clock = most, clock

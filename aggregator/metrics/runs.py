@@ -229,7 +229,6 @@ class RunMetrics:
         """Record how long the open round of a run has been without progress.
 
         Args:
-            run_id: The run.
             moved_at: Time of the last progress of a client that it waits for, or of the phase's begin; None without an open
                 round.
             patience_s: Longest wait for a client without progress; None without a limit.

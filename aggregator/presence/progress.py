@@ -60,9 +60,6 @@ class Progress:
 
         Args:
             blob: Names it; of uploads its role, so that another content is no new beginning.
-            end: Bytes up to there.
-            size: All of them.
-            now: The time.
         """
         counted, setbacks = self._moved.get(blob, (0, 0))
         if end <= counted:

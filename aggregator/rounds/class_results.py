@@ -24,7 +24,6 @@ def detail_entries(reports: Sequence[Evaluation], domains: Sequence[str], model:
     has histograms of probabilities.
 
     Args:
-        reports: Reports of a round.
         domains: Domains of its cohort; one without a report or test samples is None, and counts in no mean.
         model: The model that the line's `accuracy` is of.
     """
@@ -48,7 +47,6 @@ def detail_intervals(
     """Return the intervals of the line's `macro_f1` and `auc`, low and high, by domain, with "mean" and "worst".
 
     Args:
-        reports: Reports of a round.
         line: Its line of metrics.jsonl.
         model: The model that the line's `accuracy` is of.
     """

@@ -54,7 +54,6 @@ def far_updates(current: Round, *, counts_passes: bool = False) -> list[FarUpdat
     """Return a round's updates whose norm is more than `FAR` times the median, the furthest first.
 
     Args:
-        current: The round.
         counts_passes: Whether clients train in passes over their samples: who has more makes more steps, and one whose norm
             is not as far by the sample is not named.
     """

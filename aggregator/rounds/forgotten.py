@@ -34,8 +34,6 @@ class StageMemory:
         """Return the memory after the next evaluated round.
 
         Args:
-            number: The round.
-            stage: Its stage.
             accuracies: Accuracy on stage 1, 2 and so on, as a fraction; None where nobody reported.
         """
         best, lost = dict(self.best), dict(self.lost)

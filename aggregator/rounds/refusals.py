@@ -26,10 +26,6 @@ def reject(run: Run, client_id: str, number: int, error: FedplccError, *, now: f
     """Return the run with one more refused update of a client.
 
     Args:
-        run: The run.
-        client_id: The sender.
-        number: The update's round.
-        error: The refusal.
         now: Time in seconds since the epoch.
     """
     known = run.rejections.get(client_id)
@@ -52,7 +48,6 @@ def why_quarantined(run: Run, client_id: str, quarantine_after: int | None) -> s
     """Return the reason to quarantine a client now, or None.
 
     Args:
-        run: The run.
         client_id: The sender of the update that was just refused.
         quarantine_after: The configuration's `admission.quarantine_after`.
     """

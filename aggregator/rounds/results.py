@@ -78,7 +78,6 @@ def score_intervals(current: Round, line: Mapping[str, Any]) -> dict[str, list[f
     """Return the interval of a round's score, low and high, of each domain, of "mean" and of "worst", the worst domain.
 
     Args:
-        current: The round, with its reports.
         line: Its line of metrics.jsonl. Without values of its score there is nothing.
     """
     values, is_balanced = values_of(line), score_of(line) == BALANCED
@@ -121,7 +120,6 @@ def joining_by_client(evaluations: Sequence[Evaluation], *, is_balanced: bool = 
     The score of its own model minus that of the model of its images alone, on its test set.
 
     Args:
-        evaluations: Reports of clients.
         is_balanced: Whether the run's score is balanced accuracy; else it is accuracy.
     """
     gains = {}
@@ -192,9 +190,7 @@ def metrics_line(
     Losses and counts cover the clients that committed an update. The line names dropped clients, if there are any.
 
     Args:
-        current: The round.
         domains: The domain of each client of the cohort.
-        num_global_prototypes: Number of the round's global prototypes.
         evaluated: The models that clients report on; see `Method.evaluated_models`. `accuracy` is that of the first; if
             that is not the global model (a run may train none), `accuracy_of` names it. `accuracy_local` is the accuracy
             of the clients' own models, `accuracy_alone` that of the models of their own images alone; `joining` is then
@@ -328,7 +324,6 @@ def timings_line(current: Round, *, now: float, interrupted: Collection[str] = (
     """The round's line of timings.jsonl: seconds of each phase, and each client's own measurements.
 
     Args:
-        current: The evaluated round.
         now: Time in seconds since the epoch.
         interrupted: Phases in which the aggregator was started anew. Their seconds and the total are None: two processes
             measured them, and the wall clock between the two may have jumped.
@@ -356,8 +351,6 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
     """The content of run.json: configuration, seed, versions and machine types; of a run that ended early, why.
 
     Args:
-        run: The run.
-        config: Its configuration.
         events: Its events that name the initial model and the admitted clients with their environments, and that of its last
             committed round.
     """

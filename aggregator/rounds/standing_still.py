@@ -23,7 +23,6 @@ def cannot_train(
     """Return whom a round waits for because training is not finite, since when, and what is likely behind it.
 
     Args:
-        run: The run.
         problems: Fatal problems of clients of the open round.
         far: Accepted updates far from those of the others.
         makers: Who made the first model, in the round that begins with it.

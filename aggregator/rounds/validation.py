@@ -46,7 +46,6 @@ def best_after(known: Best | None, current: Round | None) -> Best | None:
 
     Args:
         known: The best one of the rounds before it.
-        current: The run's latest round.
     """
     judged = judged_round(current, known)
     return known if judged is None else better(known, judged)
@@ -56,7 +55,6 @@ def judged_round(current: Round | None, known: Best | None = None) -> Best | Non
     """Return a run's latest round as the best one of itself; None if it has not committed, or was not validated.
 
     Args:
-        current: The round.
         known: The best round before it, whose score it is judged by.
     """
     if current is None or current.phase is not RoundPhase.COMMITTED or not current.results_json:
@@ -68,7 +66,6 @@ def judged_line(line: Mapping[str, Any], known: Best | None = None) -> Best | No
     """Return the round of a line of metrics.jsonl as the best one of itself; None if it was not validated.
 
     Args:
-        line: The line.
         known: The best round before it, whose score it is judged by; None for the line's own score.
     """
     found: dict[Score, Mapping[str, float | None]] = {

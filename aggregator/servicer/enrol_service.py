@@ -43,7 +43,6 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
 
         Args:
             admissions: Use cases.
-            federation: Id of the federation.
             port: Returns the port of the services that demand certificates; 0 if it is not to be told.
             clock: The aggregator's time in seconds since the epoch.
             rate: Calls that each address may make; one that admits is not counted.
@@ -110,7 +109,6 @@ def issued_to_proto(admitted: Admitted, port: int) -> enrol_pb2.IssuedCertificat
     """Return the message of a certificate just issued.
 
     Args:
-        admitted: The certificate.
         port: Port of the services that demand certificates; 0 if it is not to be told.
     """
     return enrol_pb2.IssuedCertificate(

@@ -30,7 +30,6 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
     Args:
         folder: The state directory.
         url: URL of its PostgreSQL database; None for SQLite.
-        on_lost: See `SqlStore.at`.
 
     Raises:
         InvalidConfig: The database and the directory do not belong together; also as `SqlStore.at`.

@@ -51,7 +51,6 @@ class Outcome:
     """A run in one view.
 
     Attributes:
-        rounds: Its rounds.
         accuracy: Fractions by domain, and "mean" and "worst"; None where nobody reported.
     """
 

@@ -34,10 +34,8 @@ class Cell:
 
     Attributes:
         dataset: Name of its data set.
-        row: Name of its row.
         seed: Seed of everything random in it.
         federation: Its configuration with its clients.
-        folder: Folder of its training.
         left_out: Domain whose clients evaluate only; None where all train.
         is_chosen: Whether to train it if it is missing.
         is_trial: Whether it is a trial of a sweep.
@@ -89,7 +87,6 @@ def plan(
     Args:
         comparison: The content of its file.
         file: Path of that file; paths of data sets' files are relative to its folder.
-        out: Folder of the results.
         only: Rows, or DATASET/ROW, that are chosen for training; all if empty.
         seeds: Chosen seeds; those that the file lacks are added. All of the file if empty.
         also_known: Further names that `only` may have, of rows without cells.
@@ -188,11 +185,7 @@ def judge_cell(comparison: Comparison, dataset: str, row: str, seed: int, docume
 def _federation(
     comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]
 ) -> FederationFile:
-    """Return a cell's configuration.
-
-    Raises:
-        InvalidConfig: It is wrong.
-    """
+    """Return a cell's configuration."""
     verdict = judge_cell(comparison, dataset, row, seed, document)
     if verdict.federation is None:
         raise InvalidConfig("; ".join(verdict.problems))
@@ -202,11 +195,7 @@ def _federation(
 def _federations(
     comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]
 ) -> list[tuple[str | None, FederationFile]]:
-    """Return the configuration of a row and a seed, or one for each domain that is left out, with the domain.
-
-    Raises:
-        InvalidConfig: It is wrong, or a domain cannot be left out.
-    """
+    """Return the configuration of a row and a seed, or one for each domain that is left out, with the domain."""
     whole = _federation(comparison, dataset, row, seed, document)
     if comparison.datasets[dataset].leave_out == "none":
         return [(None, whole)]

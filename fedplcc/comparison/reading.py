@@ -98,7 +98,6 @@ class Findings:
         file: The path of that file, as it was named.
         results: What tables show: the trained cells; where domains are left out, one result of all of a row and a seed.
         whole: The trained cells, each by itself.
-        missing: The other cells.
         choices: What a sweep has chosen, by data set and row.
         unchosen: Why a row that a sweep searches has no values yet.
     """
@@ -142,7 +141,6 @@ def read_findings(comparison: Comparison, file: Path, cells: Sequence[Cell], fai
     Args:
         comparison: The content of its file.
         file: The path of that file, as it was named.
-        cells: Its cells.
         failures: Reasons of cells that could not be trained the last time, by their names.
     """
     read = [read_cell(cell, failures.get(cell.name)) for cell in cells]
@@ -177,7 +175,6 @@ def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCel
     """Read the files of a cell.
 
     Args:
-        cell: The cell.
         failure: Why it could not be trained the last time, if so.
     """
     try:
@@ -197,11 +194,7 @@ def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCel
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a cell's run has committed all its rounds and its files are there; False where training goes on with it.
-
-    Raises:
-        _Unreadable: It has ended, and lost something since.
-    """
+    """Whether a cell's run has committed all its rounds and its files are there; False where training goes on with it."""
     manifest, metrics = folder / MANIFEST, folder / METRICS
     if not manifest.exists():
         return False
@@ -241,9 +234,6 @@ def _difference(cell: Cell) -> str | None:
     """Return a sentence if a folder holds the run of another configuration; None otherwise, or if nothing of it is trained.
 
     Both federation.json, which need not be kept, and the hash in run.json must be of the configuration.
-
-    Raises:
-        _Unreadable: A file cannot be read.
     """
     path = cell.folder / FEDERATION
     if not path.exists():
@@ -294,11 +284,7 @@ def _reading(path: Path, remedy: str) -> Iterator[None]:
 
 
 def _read(cell: Cell) -> CellResult:
-    """Read a whole cell.
-
-    Raises:
-        _Unreadable: One of its files cannot be used.
-    """
+    """Read a whole cell."""
     folder = cell.folder
     with _reading(folder / TIMINGS, DO_WITHOUT):
         measured = {line["round"]: measurements_of(line) for line in _lines(folder / TIMINGS, is_optional=True)}

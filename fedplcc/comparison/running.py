@@ -42,11 +42,8 @@ def train_missing(
     A cell that cannot begin, for its data, its model or a backbone, is a failure that makes no folder.
 
     Args:
-        cells: All cells of the comparison.
-        folder: Folder of the results.
         console: Where progress is shown.
         jobs: How many cells are trained at a time.
-        device: Device of their clients.
         interruptible: Makes the block within which a person may end the training.
         on_trouble: Takes a sentence on cells that cannot begin.
         log: Trackers, as texts; they are told of trained cells too, and keep what they lack.

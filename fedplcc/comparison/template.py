@@ -51,10 +51,8 @@ def template(
     """Return the text of a comparison's file.
 
     Args:
-        name: Its name.
         datasets: Keys of each data set by name; one at least.
         rows: Keys of each row by name; one at least.
-        seeds: Seeds of every cell.
         baseline: Rows that the others are compared with.
     """
     lines = [

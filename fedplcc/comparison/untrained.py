@@ -25,7 +25,6 @@ class RowState:
     """The chosen cells of a row on a data set.
 
     Attributes:
-        cells: The cells, by seed.
         states: The state of each: "trained", or the value of an `Absence`.
         trainable: The missing cells that training can begin or go on with, if their data can be opened.
         reasons: Why the other missing ones cannot be trained, one sentence each.
@@ -157,7 +156,6 @@ def trials_left(comparison: Comparison, out: Path, only: Sequence[str] = ()) -> 
 
     Args:
         comparison: The content of the comparison's file.
-        out: Folder of the results.
         only: Rows, or DATASET/ROW, that are chosen; all if empty.
     """
     sweep, left = comparison.sweep, dict[Key, TrialsLeft]()

@@ -151,7 +151,6 @@ class LocalFederation:
             consent: What runs may name at every trainer.
             withholds: Whether trainers keep to themselves what a run of privacy.claim = "site" lets none tell.
             state: Folder of the processes' state directories.
-            logs: Folder of their logs.
             threads: Processor threads of each trainer.
             device: On which the trainers train.
             gateway_port: Where the gateway listens; 0 for any free port.

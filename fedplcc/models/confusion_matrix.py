@@ -27,7 +27,6 @@ def confusion_matrix(confusion_MM: IntArray, classes: Sequence[str], *, title: s
 
     Args:
         confusion_MM: Number of images of class i that were given class j.
-        classes: Names of the M classes.
         title: What the picture shows, in one line or more; of a line that is too long the end is shown.
 
     Returns:

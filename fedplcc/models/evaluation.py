@@ -57,10 +57,7 @@ class ModelEvaluation:
 
     Attributes:
         title: What the model is, for people.
-        facts: What it is, for programs.
         data: Data specification of the images.
-        split: Which part of them.
-        classes: The run's class names.
         total_M: Images of each class.
         confusion_MM: How many images of class i were given class j. An image that was given no class, because its logits
             were not finite, is in no column.

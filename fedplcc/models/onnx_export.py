@@ -40,7 +40,6 @@ class Comparison:
 
     Attributes:
         logits: Largest absolute difference.
-        features: Likewise.
         scale: Largest absolute value of torch's outputs.
     """
 

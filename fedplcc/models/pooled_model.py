@@ -33,7 +33,6 @@ def pooled_evaluations(
     Args:
         model: The first model; trained in place.
         images: Domain and images of each client.
-        config: The run.
         should_stop: Asked before every mini-batch.
         on_share: Told of the fraction of the training that is done.
 

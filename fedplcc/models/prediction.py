@@ -57,7 +57,6 @@ class Prediction:
     """The prediction for one image.
 
     Attributes:
-        image: The file.
         top: The most probable classes with their probabilities, best first; at least one.
         prototype: None where the run has no prototypes.
         probabilities: That of each class, in the order of the run's classes.
@@ -124,8 +123,6 @@ def predictions(
     Images are fitted and normalised as the run's training images were, and held in memory a batch at a time.
 
     Args:
-        trained: The model.
-        files: Image files.
         top: Number of classes to tell of each image.
         on_problem: Called with a sentence for each file that cannot be read as an image.
 

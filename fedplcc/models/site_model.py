@@ -47,7 +47,6 @@ def write_site_model(folder: Path, states: Path) -> Path:
     """Write a client's own model of a fetched run into the run's folder, readable by its owner alone; returns its file.
 
     Args:
-        folder: Folder of the run.
         states: Folder of the client's kept state, whose name is the client's; it is only read.
 
     Raises:

@@ -49,9 +49,6 @@ class TrainedModel:
         model: Keeps `fedplcc.trainer.models.FeatureModel`; in eval mode, on `device`.
         config: The run's configuration: class names, image size, normalisation and the rest.
         prototypes: The global prototypes beside the model; empty where the method has none.
-        device: Where the model is.
-        file: The model's file.
-        sha256: Of the file.
         run_id: The run; None where no run.json is beside the file.
         round: The round that the model is of; None where no metrics.jsonl beside the file says so.
         description: That of a model that was adapted to a site; None for a run's own.
@@ -202,11 +199,7 @@ def _manifest(file: Path) -> Mapping[str, Any]:
 
 
 def _check_beside(file: Path, config: RunConfig, manifest: Mapping[str, Any]) -> None:
-    """Refuse a configuration that what lies beside a model file contradicts in what its pixels and outputs mean.
-
-    Raises:
-        InvalidConfig: It does.
-    """
+    """Refuse a configuration that what lies beside a model file contradicts in what its pixels and outputs mean."""
     run_id, theirs = str(manifest["run_id"]), manifest["config"]
     fault = other_input(run_id, theirs, config)
     said = fault[1] if fault is not None else other_size(run_id, theirs, config)

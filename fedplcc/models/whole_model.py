@@ -26,7 +26,6 @@ class RunsBackbone:
     Attributes:
         file: The whole model that has it.
         model: The model that it is of, such as timm:NAME.
-        run_id: The run.
     """
 
     file: Path

@@ -57,10 +57,7 @@ class FeatureMap:
 
     Attributes:
         panels: The panels from left to right.
-        classes: The run's class names.
-        domains: Names of the domains shown.
         per_class: Most test images of each class and domain.
-        projection: Parameters of the projection.
     """
 
     panels: tuple[Panel, ...]

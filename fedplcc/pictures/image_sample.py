@@ -26,7 +26,6 @@ class ImageSample:
 
     Attributes:
         images: N images with their classes.
-        domain_ids_N: Their domains, indices into `domains`.
         domains: Names of the domains, sorted.
         per_class: Wanted images of each class and domain; a domain with fewer has all of its images here.
     """
@@ -65,7 +64,6 @@ def read_sample(clients: Sequence[ShownClient], contract: DataSection, *, per_cl
 
     Args:
         clients: The clients; those of one domain share its images.
-        contract: The run's data contract.
         per_class: Wanted images of each class and domain; see `images_per_class`.
 
     Raises:

@@ -32,11 +32,9 @@ def make_map(
     """Return the map of a model, with another one for comparison.
 
     Args:
-        trained: The model.
         before: Another model of the same data contract; None for a map of one panel.
         clients: Clients whose test images are shown, and whose training images give the local prototypes.
         per_class: Test images of each class and domain.
-        projection: Parameters of the projection.
         on_step: Callback for progress.
 
     Raises:

@@ -51,7 +51,6 @@ def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
     """Draw a map.
 
     Args:
-        feature_map: The map.
         suffix: Kind of file, see `style.SUFFIXES`.
 
     Raises:

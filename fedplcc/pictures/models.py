@@ -64,7 +64,6 @@ def before_model(trained: TrainedModel, before: str) -> TrainedModel | None:
     """Return the model to compare a run's model with, or None for no second panel.
 
     Args:
-        trained: The run's model.
         before: `first`, `none`, or the folder of another run or its model file.
 
     Raises:

@@ -41,7 +41,6 @@ class Points:
         features_ND: Features, float32.
         class_ids_N: Indices into the run's classes.
         domain_ids_N: Indices into the domains shown; `NO_DOMAIN` for global prototypes.
-        kinds_N: Values of `Kind`.
         weights_N: Weight of a prototype by its method; 1 for an image.
         shares_N: Share of a prototype in its class, see `shares_of_class`; 0 for an image.
     """
@@ -77,11 +76,7 @@ def points(
     """Return the points of images, then of local prototypes, then of global ones.
 
     Args:
-        features_ND: Features of the images.
-        class_ids_N: Their classes.
-        domain_ids_N: Their domains.
         local: Index of the domain and local prototypes of each client.
-        global_: Global prototypes.
     """
     sets = [(domain_id, Kind.LOCAL, prototypes) for domain_id, prototypes in local if len(prototypes)]
     if global_ is not None and len(global_):

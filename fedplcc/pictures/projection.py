@@ -89,8 +89,6 @@ def silhouettes(features_ND: FloatArray, class_ids_N: IntArray, domain_ids_N: In
 
     Args:
         features_ND: Features of the images, not of prototypes.
-        class_ids_N: Their classes.
-        domain_ids_N: Their domains.
     """
     with threadpool_limits(limits=1):
         distances_NN = cosine_distances(features_ND.astype(np.float64))

@@ -24,8 +24,6 @@ class ShownClient:
 
     Attributes:
         name: Its id in the run.
-        domain: Label of its domain.
-        data: Data specification.
         samples_per_class: Size of its training subset; all training images if None.
         fraction: Share of each class's training images, in place of it.
     """
@@ -47,8 +45,6 @@ def shown_clients(
 
     Args:
         model_file: The run's model; its folder may hold federation.json.
-        config: The run.
-        config_file: The run's configuration file.
         named: `NAME=SPECIFICATION` or `SPECIFICATION`, as `--data` takes them.
 
     Raises:

@@ -90,8 +90,6 @@ def picture_bytes(figure: Figure, suffix: str, *, title: str, description: str) 
 
     Args:
         figure: A figure drawn in `house_style`; call this within the same block.
-        suffix: One of `SUFFIXES`.
-        title: Its title.
         description: Its text for people who do not see it.
     """
     metadata: dict[str, dict[str, str | None]] = {

@@ -88,11 +88,7 @@ async def _fetch_results(
 
 
 def _round_of(line: str) -> int:
-    """Return the round of a line of metrics.jsonl or timings.jsonl.
-
-    Raises:
-        Internal: It has none.
-    """
+    """Return the round of a line of metrics.jsonl or timings.jsonl."""
     try:
         return int(json.loads(line)["round"])
     except (ValueError, LookupError, TypeError, OverflowError):

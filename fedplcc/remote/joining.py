@@ -35,7 +35,6 @@ def join_federation(
     """Join by an invitation, and keep the identity in a folder; returns both.
 
     Args:
-        code: The invitation.
         folder: State directory of a trainer, a gateway or a monitor; made if it is missing, private to its owner. None for
             the one of the role that the aggregator tells.
         aggregator: HOST:PORT of the aggregator, where it is not the host of the invitation and the port it tells.

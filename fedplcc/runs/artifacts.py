@@ -62,7 +62,6 @@ class RunRecord:
         metrics_lines: Lines of metrics.jsonl without line ends, in order; none before round 1 has committed.
         timings_lines: Lines of timings.jsonl, likewise.
         model: The global model of the last committed round.
-        prototypes: Its global prototypes.
         evaluations_lines: Lines of evaluations.jsonl, likewise; none if they were not kept.
     """
 
@@ -223,7 +222,6 @@ def _accuracies(line: Mapping[str, Any], when: str, known: Mapping[str, Mapping[
     """Accuracies of a round: a sentence for the global model, and one for the clients' own models; that of its score first.
 
     Args:
-        line: The round's line.
         when: Which round, where it is not the last one.
         known: The score's intervals, by "mean" and "worst".
     """

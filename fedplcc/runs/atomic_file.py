@@ -19,7 +19,6 @@ def atomic_file(path: Path, *, option: str = "--out") -> Iterator[BinaryIO]:
     """Write a temporary file that takes its name when the block succeeds, and is deleted when it raises.
 
     Args:
-        path: Its place.
         option: The command-line option for another place, for the error.
 
     Raises:

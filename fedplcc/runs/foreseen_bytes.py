@@ -13,7 +13,6 @@ def foreseen_bytes(config: RunConfig, examples: Sequence[int | None] = ()) -> Ro
     """Return the bytes of a round; None where this host cannot outline the model, for want of torch or timm for example.
 
     Args:
-        config: The run.
         examples: Training samples of each client, 0 where it is not known, None of one that evaluates only; none where no
             client is known.
     """

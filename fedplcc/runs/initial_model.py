@@ -76,11 +76,7 @@ def _classes_of(path: Path) -> tuple[str, ...] | None:
 
 
 def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:
-    """Return the runs that trained a model file, the last first: those of the run.json beside it; none without one.
-
-    Raises:
-        InvalidConfig: The run would test on images that they trained on, or show the model other numbers.
-    """
+    """Return the runs that trained a model file, the last first: those of the run.json beside it; none without one."""
     runs, manifest = runs_beside(path), manifest_beside(path)
     if runs is None or manifest is None:
         return ()

@@ -25,7 +25,6 @@ def keep_roles(states: Mapping[str, Path], folder: Path) -> None:
 
     Args:
         states: Folder of each client's kept state; a process may work with it.
-        folder: The run's folder.
 
     Raises:
         StoreUnavailable: It cannot be written.
@@ -44,7 +43,6 @@ def images_of_roles(
 
     Args:
         states: Folder of each client's kept state.
-        run_id: The run.
         only_tested: Clients that never train.
     """
     found = {client: record.latest for client, kept in states.items() if (record := _records(kept).get(run_id))}

@@ -44,15 +44,9 @@ class LocalRun:
 
     Attributes:
         folder: Its path, as it was found.
-        method: The run's method.
-        seed: Its seed.
         round: Its last committed round; 0 if it has not ended.
-        total_rounds: Rounds that it is to have.
-        has_ended: Whether its results are there.
         score: What `mean` and `worst` are of: accuracy, or balanced accuracy.
         mean: Mean score over domains of the last evaluated round, a fraction.
-        worst: That of the worst domain.
-        created_at: When it began.
         settings: What its configuration sets, by dotted key, defaults included.
     """
 

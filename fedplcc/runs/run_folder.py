@@ -101,7 +101,6 @@ def claimed_folder(out: Path | None, federation: FederationFile, *, extends: boo
     Args:
         out: The folder. If None it is `fedplcc-runs/NAME`, or with -2, -3, ... behind it where that
             one is taken; an unfinished run of the same configuration is gone on with.
-        federation: What is to be trained.
         extends: Whether a folder with the same run of fewer rounds, and its state, is gone on with to more.
 
     Raises:

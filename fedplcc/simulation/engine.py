@@ -47,7 +47,6 @@ class Site:
     """A client, its data and its device.
 
     Attributes:
-        client_id: The client.
         domain: Label of the domain of its data.
         section: What the configuration says of it and of its data.
         withholds: Whether it keeps to itself what a run of privacy.claim = "site" lets none tell.

@@ -34,7 +34,6 @@ def make_engine(
     """Return the engine that does the clients' work.
 
     Args:
-        sites: The clients.
         observers: Callbacks for progress.
         threads: Processor threads of one client's training.
         jobs: Most clients that work at a time; None for as many as the processor cores allow.

@@ -75,7 +75,6 @@ class Simulation:
             federation: The run and its clients.
             state_dir: Folder of the aggregator's database and blobs and of the clients' kept state; exists.
             request_id: Names the run in this directory.
-            device: Device of all clients.
             observers: Callbacks for progress.
             should_stop: Asked while the clients read their data.
             workers: `jobs`, `engine` and `ray_address` of `make_engine`.
@@ -269,7 +268,6 @@ def simulate_in_folder(
         federation: The run and its clients.
         folder: Its folder; prepared.
         progress: Shows progress to a person.
-        device: Device of all clients.
         should_stop: Asked before every batch, or many times a second where several clients work at a time.
         engine: "local" for processes of this machine, "ray" for those of a Ray cluster.
         watch: Told of the run's rounds.

@@ -37,7 +37,6 @@ class ParallelClients:
         """Prepare the pool.
 
         Args:
-            sites: The clients.
             observers: Callbacks for progress.
             num_workers: How many clients work at a time.
             start: Starts a worker; called in the thread that will talk to it.
@@ -125,11 +124,7 @@ def _answer(
 
 
 def _staged(site: Site, blob: BlobRef) -> bytes:
-    """Return the bytes of a finished update's blob from its client's folder.
-
-    Raises:
-        StoreUnavailable: They cannot be read.
-    """
+    """Return the bytes of a finished update's blob from its client's folder."""
     try:
         return (site.states / blob.sha256).read_bytes()
     except OSError as error:

@@ -46,9 +46,7 @@ def num_workers(jobs: int | None, *, num_clients: int, threads: int, num_cores: 
 
     Args:
         jobs: Upper limit; None for as many as the processor cores allow.
-        num_clients: Number of clients.
         threads: Processor threads of one client's training.
-        num_cores: Number of processor cores.
 
     Raises:
         InvalidConfig: `jobs` is below 1.

@@ -60,7 +60,6 @@ class Placement:
         """Return the client whose work a worker should do now, or None.
 
         Args:
-            worker: The idle worker.
             waiting: Kind of work by waiting client.
             busy: The present work of the other workers.
         """

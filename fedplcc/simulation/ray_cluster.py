@@ -178,11 +178,7 @@ class RayPoolWorker:
         return self._why_ended
 
     def _check_version(self) -> None:
-        """Refuse a machine with another version, whose messages would differ.
-
-        Raises:
-            InvalidConfig: The worker's machine has another one.
-        """
+        """Refuse a machine with another version, whose messages would differ."""
         if self._has_version:
             return
         with self._lost():
@@ -214,11 +210,7 @@ def _cleanup_process(folder: str) -> subprocess.Popen[bytes]:
 
 
 def _require_answer(address: str) -> None:
-    """Refuse a HOST:PORT at which nobody listens; Ray itself would notice after minutes.
-
-    Raises:
-        Unavailable: Nobody does.
-    """
+    """Refuse a HOST:PORT at which nobody listens; Ray itself would notice after minutes."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
         return  # "auto" and the like, which Ray looks up

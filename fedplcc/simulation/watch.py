@@ -21,7 +21,6 @@ class RunWatch:
         """Prepare it.
 
         Args:
-            observation: Who is told.
             label: Name of the run for trackers; its id if None.
         """
         self._observation, self._label, self._rounds = observation, label, RoundEvents()

@@ -68,7 +68,6 @@ def make_backup(state: Path, folder: Path, *, url: str | None = None) -> Backup:
     """Back up a state directory, also while its aggregator runs. A database on a server becomes a SQLite file in the backup.
 
     Args:
-        state: The state directory.
         folder: Where the backup goes: a new folder, or an empty one.
         url: Of its database, if that is on a server.
 
@@ -111,7 +110,6 @@ def restore(folder: Path, state: Path) -> Backup:
     """Make a state directory from a backup. A failure leaves nothing behind.
 
     Args:
-        folder: The backup.
         state: The new state directory: one that is not there, or an empty one.
 
     Raises:

@@ -52,8 +52,6 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
     """Compute a round of a run again. The state directory is only read, and may have an aggregator on it.
 
     Args:
-        state: The aggregator's state directory.
-        run_id: The run.
         number: The round; from 1 on, since round 0 is what a client made.
         url: Of its database, if that is on a server.
 

@@ -22,7 +22,6 @@ def require_state(state: Path, url: str | None = None) -> Path:
     """Return the folder if it is an aggregator's state directory.
 
     Args:
-        state: The folder.
         url: Of its database, if that is on a server.
 
     Raises:
@@ -46,8 +45,6 @@ def copy_database(state: Path, target: Path, url: str | None = None) -> None:
     """Copy a state directory's database as of one moment, into a SQLite file.
 
     Args:
-        state: The state directory.
-        target: The file to write.
         url: Of its database, if that is on a server.
 
     Raises:
@@ -82,7 +79,6 @@ def snapshot(state: Path, url: str | None = None) -> Iterator[SqlStore]:
     """The store of a state directory: a temporary copy, migrated to this version.
 
     Args:
-        state: The state directory.
         url: Of its database, if that is on a server.
 
     Raises:

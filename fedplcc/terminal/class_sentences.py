@@ -24,8 +24,6 @@ def class_sentences(
 
     Args:
         counts: Training images of each class by site; empty of one that does not say, all 0 of one that evaluates only.
-        classes: The run's classes.
-        key: What names them.
         fewest: Training images of a class below which a site has few.
     """
     known = {normalize("NFC", name): name for name in classes}

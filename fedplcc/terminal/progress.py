@@ -39,7 +39,6 @@ def console_for(*, json: bool, outlasts_reader: bool = False) -> Console:
     """The console for progress: stdout, or stderr where stdout is for a program.
 
     Args:
-        json: Whether stdout is.
         outlasts_reader: Whether the work goes on in silence where nobody reads any more, as `head -n 1`, instead of ending.
     """
     kind = _LastingConsole if outlasts_reader else _PlainConsole
@@ -79,7 +78,6 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         """Prepare to print.
 
         Args:
-            console: Where.
             total_rounds: Rounds of the run after round 0.
             config: The run's configuration with its defaults; without it no warning is printed.
             method: The run's method, for what mends the trouble that a warning is about.

@@ -102,9 +102,7 @@ def status_line(run: Run, rounds: Sequence[Round], clients: Sequence[Client], si
     """The state of an open run and the clients that it waits for, on one line.
 
     Args:
-        run: The run.
         rounds: Its last ones.
-        clients: All clients of the federation.
         since: Seconds since its present phase began; None if unknown.
     """
     awaited = _awaited(run, rounds, clients)

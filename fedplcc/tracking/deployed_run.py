@@ -25,9 +25,6 @@ async def follow_run(
     A tracker's calls block this event loop; nothing else runs in it.
 
     Args:
-        gateway: Where the run is.
-        run: Its document.
-        callbacks: Trackers, or others.
         on_note: Takes sentences for people.
 
     Returns:

@@ -61,11 +61,8 @@ class Lane:
         """Read the lane's place.
 
         Args:
-            receiver: Who is told.
-            types: Types of events.
             file: Where the place is kept.
             source: Returns the federation's id and the connection to its aggregator; None while there is none.
-            counted: Counts an outcome.
             delay_s: Time after which an event is looked at.
 
         Raises:

@@ -29,9 +29,7 @@ def signed_headers(secret: bytes, message_id: str, seconds: int, body: bytes) ->
 
     Args:
         secret: Key of the signature, without prefix and base64.
-        message_id: Id of the message.
         seconds: Time of the attempt, since 1970.
-        body: What is sent.
     """
     digest = hmac.digest(secret, f"{message_id}.{seconds}.".encode() + body, hashlib.sha256)
     return {

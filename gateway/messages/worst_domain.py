@@ -29,7 +29,6 @@ def after_round(course: Course, worst: float, points: float) -> tuple[Course, bo
     in the round before.
 
     Args:
-        course: Of the rounds before.
         worst: Score of the round's worst domain, 0 to 1.
         points: Percentage points of the threshold.
     """

@@ -82,8 +82,6 @@ def table_problems(name: str, table: Any, kind: Any, places: Places = NOWHERE) -
 
     Args:
         name: Prefixes each key.
-        table: The table.
-        kind: Its class.
         places: Where keys of the whole document stand.
     """
     if not isinstance(table, Mapping):

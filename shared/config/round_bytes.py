@@ -84,8 +84,6 @@ def round_bytes(config: RunConfig, layout: ModelLayout, members: Sequence[int | 
     """Return the bytes of a round.
 
     Args:
-        config: The run.
-        layout: Of its model.
         members: Training samples N of each client that may take part, 0 where it is not known, None of one that evaluates
             only: it receives the round's model and sends nothing.
     """

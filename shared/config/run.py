@@ -57,7 +57,6 @@ class RunConfig(RunTables):
         """Return the same configuration with the model of this SHA-256 as its first.
 
         Args:
-            sha256: Of the model's file.
             classes: Its classes, if they are known; those that are the run's own need no mention.
             runs: Runs that are known to have trained it, the last first; they stand before those of `run.initial_runs`.
 

@@ -206,9 +206,6 @@ def unknown(what: str, name: str, known: Iterable[str], prefix: str = "", places
     """Return the sentence for an unknown name, with its other places, or else with the nearest known name.
 
     Args:
-        what: Kind of the name.
-        name: The name.
-        known: Known names.
         prefix: Written before each name, and not compared.
         places: Where such names are known elsewhere.
     """

@@ -30,8 +30,6 @@ def other_input(run_id: str, theirs: Mapping[str, Any], config: RunConfig) -> tu
     """Return the key by which a run would show its first model other numbers than it has learnt from, and why; else None.
 
     Args:
-        run_id: The run that trained it.
-        theirs: That run's configuration.
         config: That of the run that begins with the model.
     """
     found = next(_differences(theirs, config), None)

@@ -33,7 +33,6 @@ class RunView:
             configuration's.
         config: The run's configuration with its defaults.
         done_clients: Clients whose part in the present phase is done, sorted.
-        manifest_json: Content of run.json.
         best_round: The best round by validation; None if none was validated.
         labels: What people note about it.
         warnings: Trouble with which it goes on all the same; those of kinds that this version knows.

@@ -123,8 +123,6 @@ def make_root(key: ec.EllipticCurvePrivateKey, federation: str, now: float) -> x
     """Return a root that certifies itself, for leaves alone.
 
     Args:
-        key: Its key.
-        federation: Id of the federation.
         now: Seconds since the epoch.
     """
     name = x509.Name(
@@ -155,13 +153,8 @@ def issue(
     """Return a certificate of a member, for both ends of TLS.
 
     Args:
-        root: The issuer.
-        root_key: Its key.
-        public_key: The member's key.
-        identity: The member.
         now: Seconds since the epoch; the certificate began `BEGUN_S` before.
         valid_s: Seconds until its end.
-        dns_names: Names under which it serves.
     """
     names = [x509.UniformResourceIdentifier(identity.uri), *(x509.DNSName(name) for name in dns_names)]
     return (

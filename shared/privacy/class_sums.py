@@ -102,7 +102,6 @@ def class_sums(
     Args:
         features_ND: Features under weights that are given: that no image of this client had a part in, for a claim on the
             whole site.
-        labels_N: Classes.
         num_classes: M.
         clip: C.
         digests: Digest of each image's pixels.
@@ -160,7 +159,6 @@ def released(sums: Sums, release: Release, key: bytes, facts: Sequence[bytes]) -
         sums: Of `class_sums` with the release's clip.
         release: Clip and noise.
         key: A secret of the client that never leaves it.
-        facts: See `noise_facts`.
     """
     num_classes, dim = sums.sums_MD.shape
     drawn = normal_noise(key, (b"noise", *_all_facts(sums, release, facts)), num_classes * dim + num_classes)

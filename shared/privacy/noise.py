@@ -39,7 +39,6 @@ def normal_noise(key: bytes, facts: Sequence[bytes], count: int) -> DoubleArray:
     Args:
         key: The secret; 32 bytes.
         facts: What the noise is for; other facts give other noise.
-        count: How many.
     """
     num_pairs = count // 2 + 64
     while True:

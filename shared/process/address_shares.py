@@ -23,7 +23,6 @@ class AddressShares:
 
         Args:
             most: Connections that may be open.
-            of_an_address: Those of one address.
         """
         self._most, self._of_an_address = most, of_an_address
         self._of: Counter[str] = Counter()
@@ -33,7 +32,6 @@ class AddressShares:
         """Count a connection of an address; returns why there may not be one more, and counts none then.
 
         Args:
-            host: The address.
             is_kept_for: Whether the reserve is for it, as for this machine, and it has no other limit.
         """
         if is_kept_for or is_own(host):

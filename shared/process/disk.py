@@ -179,7 +179,6 @@ def make_folder(folder: Path, step: str, *, mode: int = 0o750) -> None:
     """Make a folder unless it exists.
 
     Args:
-        folder: The folder.
         step: Prefix of the failpoints.
         mode: Permissions of a new folder, before the process's umask.
 
@@ -270,8 +269,6 @@ def replace_file(path: Path, data: bytes, step: str, *, mode: int = 0o640) -> No
     """Replace a file's content atomically: write a temporary file, fsync it, rename it.
 
     Args:
-        path: The file.
-        data: Its new content.
         step: Prefix of the failpoints.
         mode: Permissions of a new file, before the process's umask.
 

@@ -100,9 +100,7 @@ def serve_metrics(
     """Serve /metrics from a thread; port 0 takes any free one.
 
     Args:
-        registry: What is scraped.
         host: Address to listen at.
-        port: Port to listen at.
         guard: Who may read it; whoever reaches the port, in plain text, if None, on loopback under its names alone.
 
     Raises:
@@ -122,9 +120,7 @@ def serve_pages(
     """Serve a WSGI application from a thread, a thread for each caller; port 0 takes any free one.
 
     Args:
-        answer: The application.
         host: Address to listen at.
-        port: Port to listen at.
         what: Its name, for the refusal and the thread.
         guard: As above; its TLS is spoken.
 
@@ -175,7 +171,6 @@ class _Caller:
 
     Attributes:
         connection: The socket a second time: TLS takes the first one over.
-        address: Who calls.
         since: When the connection was accepted, on the monotonic clock.
         is_heard: Whether the whole request is there.
     """

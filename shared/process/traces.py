@@ -122,7 +122,6 @@ def record(
 
     Args:
         span: Its name and time.
-        run_id: The run.
         number: The round; 0 for what concerns the run as a whole.
         parts: Spans within it, `MAX_PARTS` at most.
         is_round: Whether it is the round itself, which all others of the trace are within.

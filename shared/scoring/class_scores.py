@@ -34,7 +34,6 @@ def class_scores(total_M: Sequence[int], confusion: Sequence[int]) -> ClassScore
     """Return the scores of each class.
 
     Args:
-        total_M: Samples of each class.
         confusion: Samples by true class (row) and predicted class (column), `[M * M]`, a row after the other.
     """
     num_classes, number = len(total_M), sum(total_M)

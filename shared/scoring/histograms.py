@@ -45,7 +45,6 @@ def histograms_of(bins_NM: IntArray, labels_N: IntArray, predicted_N: IntArray, 
 
     Args:
         bins_NM: See `bins_of`, `[N, M + 1]`.
-        labels_N: Classes.
         predicted_N: Predicted classes; -1 for none.
         num_classes: M.
     """

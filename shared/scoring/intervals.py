@@ -70,7 +70,6 @@ def _interval_of_variance(value: float, variance: float, most: float) -> Interva
     """Return the interval of a value between 0 and 1 with a variance.
 
     Args:
-        value: The value.
         variance: Its variance; 0 where every image is as the others.
         most: Number of images that it is taken for at most, and where it has no variance.
     """

@@ -91,8 +91,6 @@ def unfound_warning(line: Mapping[str, Any], classes: Sequence[str], total_round
 
     Args:
         line: The round's line of metrics.jsonl.
-        classes: Names of the run's classes.
-        total_rounds: Rounds of the run.
     """
     trained = line.get("class_counts")  # of a run with stages: what is still to come cannot be found
     found = [label for label in line.get("unfound") or () if label < len(classes)]

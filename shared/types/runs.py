@@ -153,7 +153,6 @@ class Rejections:
     Attributes:
         count: Number of refusals since the run began or the client was released from quarantine.
         reason: Reason of the last refusal, in UPPER_SNAKE_CASE.
-        check: The check that refused it.
         detail: The sentence in the answer to the client.
         round: Round of the refused update.
         last_at: Time of the last refusal, in seconds since the epoch.

@@ -36,12 +36,10 @@ class Call:
     """Log record of one call on the server: the facts known so far, messages and bytes.
 
     Attributes:
-        method: As on the wire.
         is_request_stream: Whether the request is a stream of messages.
         is_response_stream: Whether the answer is one.
         metadata: Metadata of the call; it may hold a key, so it never reaches a log.
         peer: HOST:PORT of the other end.
-        facts: What the call names.
         reads: Told of the size of each received message.
     """
 
@@ -137,7 +135,6 @@ class OutgoingCalls:
         """Create the logger of one peer.
 
         Args:
-            address: The peer's address.
             quiet: Methods whose failures are always at debug, because their caller logs the consequence.
             refusals_are_quiet: Whether refusals by the peer are at debug, because the requester is told.
         """

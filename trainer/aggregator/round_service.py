@@ -86,7 +86,6 @@ class RoundServiceCalls:
         chunk_bytes: Largest chunk that the aggregator takes.
         max_inline_bytes: Most bytes of blobs that a commit may carry.
         egress: Writes down what leaves before it does; None where nothing is written down.
-        is_closed: Whether `close` was called.
         saw_audit_head: Called, by any thread, with the head of the aggregator's audit in each answer to Join.
         saw_release: Called likewise with the client's last release that was committed.
     """
@@ -110,15 +109,10 @@ class RoundServiceCalls:
 
         Args:
             address: See the class; so are the other arguments of the same names.
-            client_id: As above.
-            instance_token: As above.
-            metrics: As above.
             tls: The client's certificate; plain text if None.
             insecure: Whether plain text is accepted off loopback.
             http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
-            poll_hold_s: As above.
             keepalive_s: Silence after which the aggregator is asked for a sign of life.
-            egress: As above.
             rng: As above; one with a random seed if None.
 
         Raises:

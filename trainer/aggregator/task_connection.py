@@ -33,8 +33,6 @@ class TaskConnection:
         """Prepare.
 
         Args:
-            calls: The aggregator.
-            stream: The client's task stream.
             should_stop: Ends every call and every wait.
         """
         self._calls, self._stream = calls, stream
@@ -98,9 +96,6 @@ class TaskConnection:
         """Make the update part of its round.
 
         Args:
-            run_id: The run.
-            round_number: The round.
-            update: The update.
             inline: Bytes of its blobs that were not stored before, at most `max_inline_bytes` of all together.
 
         Raises:

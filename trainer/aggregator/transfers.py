@@ -41,7 +41,6 @@ class Download:
         """Begin with no byte.
 
         Args:
-            calls: The aggregator.
             blob: A blob of the client's present task.
             should_stop: Asked while bytes move.
             resent: Counts bytes that arrive again.
@@ -113,9 +112,7 @@ class Upload:
         """Begin.
 
         Args:
-            calls: The aggregator.
             header: Names the blob, its round and its client.
-            data: Its bytes.
             should_stop: Asked while bytes move.
             is_prototypes: Whether it is a prototype set, not a model.
         """

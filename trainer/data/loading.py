@@ -220,10 +220,6 @@ def load_training_images(
     Args:
         spec: See `specs.open_source`.
         contract: Image size and split rule of the run.
-        samples_per_class: See `load_dataset`.
-        fraction: See `load_dataset`.
-        validation_per_class: See `load_dataset`.
-        seed: See `load_dataset`.
 
     Returns:
         The images, at least one, and the names of those that could not be read.
@@ -252,7 +248,6 @@ def load_balanced_test(spec: str, *, contract: DataSection, reader: Reader = IN_
     Args:
         spec: Its data specification; for another than `part:` the result is empty.
         contract: Class names and image size of the run.
-        reader: See `load_dataset`.
 
     Raises:
         InvalidData: The data set cannot be opened or breaks the contract.
@@ -286,7 +281,6 @@ def load_split(
         samples_per_class: Size of a class-balanced subset of each part, as `load_dataset` takes it; whole if None.
         fraction: Share of each class of each part, in place of it.
         seed: Decides the images of a subset.
-        reader: See `load_dataset`.
         opened: The data set, where it is open already.
 
     Returns:
@@ -365,11 +359,7 @@ def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
 
 
 def _aside(source: Source, contract: DataSection, per_class: int | None, seed: int) -> IntArray:
-    """Return the numbers of the training images that are for validation: by the data set itself, else by a rule.
-
-    Raises:
-        InvalidData: Other clients would train on images of the same groups.
-    """
+    """Return the numbers of the training images that are for validation: by the data set itself, else by a rule."""
     train = source.train
     if train.aside is not None:
         return train.aside

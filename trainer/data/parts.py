@@ -45,7 +45,6 @@ class Part:
 
     Attributes:
         number: The client, from 0.
-        of: Number of clients.
         rule: Divides the data set.
         data: The data set to divide.
         stage: The one task that is meant, from 1; None for all.

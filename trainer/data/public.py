@@ -32,7 +32,6 @@ def load_public(
         image_size: S.
         test_every: For folders without a split of their own.
         window: The run's `[data] window`.
-        reader: See `loading.load_dataset`.
 
     Raises:
         InvalidData: The data set cannot be opened, has fewer training images, or one of them cannot be read.

@@ -51,7 +51,6 @@ class Reader:
     Attributes:
         store: Where images lie that memory is not to hold; None for memory alone.
         should_stop: Asked between pieces.
-        on_share: See `OnShare`.
         share: Share of the store's `in_memory_bytes` that may be taken.
     """
 
@@ -73,9 +72,6 @@ class Read(NamedTuple):
     """Images that were read, in the source's order.
 
     Attributes:
-        images: Pixels.
-        numbers_N: Their numbers in the source.
-        marks: See `ImageSet`.
         unreadable: Names of those that could not be read.
     """
 

@@ -36,7 +36,6 @@ class Kind:
     Attributes:
         form: Form of its specification, for messages.
         open: Opens it, given the text after the kind and its colon, and the run's `test_every`.
-        places: Returns the files and folders that this text names.
     """
 
     form: str

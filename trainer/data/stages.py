@@ -56,9 +56,7 @@ class StreamData:
     """A client's data of some stages of a stream, as they were read.
 
     Attributes:
-        stream: The run's stages.
         contract: The run's `[data]`.
-        seed: The run's seed.
         specs: Specification of each stage.
         stages: Data by stage, from 1.
         balanced_test: The client's part of the whole test set of the data that are divided, whatever its labels; empty
@@ -154,11 +152,9 @@ def read_stream(
     Args:
         spec: Its data specification; see `specs.by_stage`.
         stages: Which ones, from 1.
-        stream: The run's stages.
         contract: See `loading.load_dataset`, as the one that follows.
         evaluate_only: Whether to read test images alone.
         client_id: The client, whose subsets differ from those of others.
-        seed: The run's seed.
         reader: See `loading.load_dataset`.
         subset: `samples_per_class`, `fraction` and `validation_per_class` of `loading.load_dataset`, of each stage.
 

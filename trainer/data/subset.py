@@ -38,7 +38,6 @@ def subset_size(available: int, samples_per_class: int | None, fraction: float |
 
     Args:
         available: Images of the class.
-        samples_per_class: The same number for every class.
         fraction: Share of the class's images, rounded to the nearest number but at least one. At most one of the two is
             given; without both all images are used.
     """

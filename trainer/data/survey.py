@@ -54,7 +54,6 @@ class Survey:
     """A data set in numbers.
 
     Attributes:
-        spec: Its specification.
         classes: Its own class names, in its order.
         train: Training images of each class; files are counted, whether they can be read or not.
         test: Test images of each class.
@@ -162,7 +161,6 @@ def survey(
         spec: See `specs.open_source`.
         read_all: Whether to read every image; otherwise a few are read, spread over the data set.
         test_every: For folders without a split of their own.
-        on_read: See `OnRead`.
 
     Raises:
         InvalidData: The data set cannot be opened.

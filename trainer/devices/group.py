@@ -35,7 +35,6 @@ class Group:
 
     Attributes:
         rank: Its number, from 0.
-        device: The device.
     """
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:

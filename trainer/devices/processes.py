@@ -39,7 +39,6 @@ def group_of(devices: Sequence[torch.device], work: Work, threads: int, should_s
 
     Args:
         devices: All devices, the first one first.
-        work: See `Work`.
         threads: Processor threads of each process.
         should_stop: Asked all the time.
 

@@ -60,11 +60,7 @@ NO_TURNS = Turns()
 
 
 def _lock_of(card: str, folder: Path) -> int:
-    """Return the descriptor of a card's lock file.
-
-    Raises:
-        OSError: It cannot be made, or another user could hold or replace it.
-    """
+    """Return the descriptor of a card's lock file."""
     if not folder.is_absolute():
         raise FileNotFoundError(errno.ENOENT, "this user has no home folder", str(folder))
     folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -80,11 +76,7 @@ def _lock_of(card: str, folder: Path) -> int:
 
 
 def _wait(lock: int, card: str, should_stop: ShouldStop) -> None:
-    """Wait for the lock.
-
-    Raises:
-        OSError: The file system has no locks.
-    """
+    """Wait for the lock."""
     is_told = False
     while True:
         check(should_stop)

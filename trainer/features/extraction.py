@@ -60,9 +60,6 @@ class Extraction:
     """How features of a run's images are computed at a site.
 
     Attributes:
-        backbone: The backbone.
-        facts: See `features_facts`.
-        config: The run.
         cache: Where rows are kept.
     """
 

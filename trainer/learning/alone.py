@@ -54,8 +54,6 @@ def train_alone(
 
     Args:
         model: The run's first model, on the device of `data`.
-        data: The images.
-        config: The run.
         client_id: Whose they are; the order of images follows from it.
         should_stop: Asked before every mini-batch.
         on_share: Told of the fraction that is done.

@@ -39,7 +39,6 @@ class ImageAttack:
         step_311: Change of a value in one step, per channel.
         low_311: The value of black, per channel.
         high_311: The value of white, per channel.
-        steps: Number of steps.
     """
 
     epsilon_311: Tensor
@@ -72,7 +71,6 @@ class ImageAttack:
         Args:
             model: Keeps `models.FeatureModel`; its parameters, gradients and running statistics stay as they are.
             x_B3SS: Normalised images.
-            labels_B: Their classes.
         """
         extractor = cast(FeatureModel, model)
         modes = [(part, part.training) for part in model.modules()]

@@ -41,9 +41,7 @@ def batches(num_examples: int, batch_size: int, *, seed: int, client_id: str, ro
     Args:
         num_examples: At least 1.
         batch_size: At least 2; a batch may hold one more.
-        seed: The run's seed.
         client_id: The client whose data it is.
-        round: Number of the round.
     """
     for number in count():
         generator = torch.Generator().manual_seed(derive_seed("batches", seed, client_id, round, number))
@@ -56,9 +54,6 @@ def balanced_batches(labels_N: Tensor, batch_size: int, *, seed: int, client_id:
     Args:
         labels_N: Class of each of at least one sample; int64, in host memory.
         batch_size: See `batches`, as those that follow.
-        seed: See there.
-        client_id: See there.
-        round: See there.
     """
     present_K = labels_N.unique()
     turns = torch.Generator().manual_seed(derive_seed("balanced batches", seed, client_id, round))

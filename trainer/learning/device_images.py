@@ -74,7 +74,6 @@ class DeviceImages:
         where the device is the processor.
 
         Args:
-            images: The image set.
             contract: Gives the mean and the deviation by which images are normalised.
             device: Where batches are made.
             free_bytes: Free memory of the device; measured if None.

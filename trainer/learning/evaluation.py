@@ -83,13 +83,10 @@ def evaluate(
     Args:
         model: Keeps `models.FeatureModel`.
         data: The evaluation set; may be empty.
-        config: The run.
-        set_name: Name of the evaluation set.
         model_name: GLOBAL_MODEL, LOCAL_MODEL or ALONE_MODEL.
         score: Scores by which it predicts classes; its logits if None.
         attack: Changes the images first; it follows the model's logits, also where `score` names classes.
         should_stop: Asked before every batch.
-        on_share: See `OnShare`.
 
     Raises:
         Cancelled: `should_stop()` held.
@@ -113,10 +110,7 @@ def counted(
     """Return the number of samples of each class, and of those that were predicted correctly.
 
     Args:
-        labels_N: Classes.
         predicted_N: Predicted classes; -1 for none.
-        config: The run.
-        set_name: Name of the evaluation set.
         model_name: GLOBAL_MODEL, LOCAL_MODEL or ALONE_MODEL.
         bins_NM: Bins of the probabilities, `[N, M + 1]`; None where none are reported.
     """
@@ -168,14 +162,10 @@ def predicted_classes(
 
     Args:
         model: Keeps `models.FeatureModel`.
-        data: The images.
-        config: The run.
         scores: C ways to predict classes, in one pass over the images; None for the logits.
-        attack: See `evaluate`.
         has_bins: Whether bins of probabilities follow; of at most 64 classes.
         temperature: What logits are divided by before probabilities are made of them.
         should_stop: Asked before every batch.
-        on_share: See `OnShare`.
 
     Raises:
         Cancelled: `should_stop()` held; it is asked before every batch.
@@ -224,11 +214,7 @@ def _over_batches(
     on_share: OnShare | None,
     attack: ImageAttack | None = None,
 ) -> Tensor:
-    """Return the function's results for all images in order, on the device.
-
-    Raises:
-        InvalidModel: An operation in the model has no deterministic form on the device.
-    """
+    """Return the function's results for all images in order, on the device."""
     results, num_done = [], 0
     with inference(model, config, data.device, is_attacked=attack is not None):
         for x_B3SS, labels_B in data.in_order(config.training.evaluation_batch_size):

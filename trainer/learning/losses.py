@@ -35,7 +35,6 @@ class LossContext:
 
     Attributes:
         method: Its client loss is computed.
-        config: The run.
         params: The trainable parameters by name; they change in place.
         start: Copies of them from before the first step.
         references: Frozen models by name; the loss sees their features and logits of every mini-batch.
@@ -118,9 +117,7 @@ def balanced_terms(terms: LossTerms, features_BD: Tensor, hyper: MethodConfig) -
     Nothing changes for a method without the key, without prototypes, and where only layers after the features train.
 
     Args:
-        terms: The method's, of these features.
         features_BD: The model's features, from which the terms are computed.
-        hyper: The method's hyper-parameters.
     """
     balance = hyper.balance if isinstance(hyper, PrototypeConfig) else 0.0
     if not balance or len(terms) == 1 or not features_BD.requires_grad:
@@ -175,8 +172,6 @@ def reference_models(
         model: Gives architecture and device.
         received: The global model of the round.
         state: What the client kept from its last committed update; None at its first participation.
-        method: Chooses the models.
-        config: The run.
     """
     references = {}
     for name, arrays in method.reference_models(received, state, config.method).items():

@@ -80,10 +80,7 @@ def mixed(x_BCHW: Tensor, own_B: Tensor, own: Statistics, others: Statistics) ->
     """Return maps whose channel statistics are partly others: lambda times their own and 1 - lambda times those.
 
     Args:
-        x_BCHW: The maps.
         own_B: Share of an image's own statistics, lambda.
-        own: Statistics of the maps.
-        others: Statistics to mix in.
     """
     own_B1 = own_B[:, None]
     mean_BC, deviation_BC = (

@@ -59,8 +59,6 @@ class Optimiser:
         Args:
             params: The trainable parameters; they change in place.
             training: The run's `[training]`.
-            learning_rate: That of the round.
-            device: Where the parameters are.
         """
         self._params = list(params)
         self._clip_norm = training.clip_norm

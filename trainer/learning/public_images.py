@@ -94,7 +94,6 @@ def learn_from_public(
 
     Args:
         model: On the device of the images.
-        public: The images.
         targets: Arrays of n rows, as the server sent them.
         inputs: Those of the client's training in this round.
         should_stop: Asked before every batch.

@@ -37,8 +37,6 @@ def check_layers(model: nn.Module, name: str, key: str | None) -> None:
     """Refuse a model without layers that count running statistics, where a run needs them.
 
     Args:
-        model: The model.
-        name: Its name in messages.
         key: What asks for statistics of the site; None for nothing. See `RunConfig.site_statistics_key`.
 
     Raises:
@@ -67,7 +65,6 @@ def take_site_statistics(
     Args:
         model: Keeps `models.FeatureModel`; on the device of `data`.
         data: The site's training images, at least one; a single one is taken twice.
-        config: The run.
         should_stop: Asked before every mini-batch.
         on_share: Called after every mini-batch with the fraction of the images that is done.
 

@@ -64,7 +64,6 @@ class RoundInputs:
     """Inputs of one client's training in one round, besides its model and its data.
 
     Attributes:
-        config: The run.
         method: Its client loss is minimised, with `config.method` as its hyper-parameters.
         round: Number of the round, from 1.
         client_id: The client whose data it is.
@@ -111,8 +110,6 @@ class TrainingObserver:
 
     Attributes:
         should_stop: Asked before every mini-batch.
-        on_progress: See `OnProgress`.
-        on_batch: See `OnBatch`.
     """
 
     should_stop: ShouldStop = never
@@ -154,7 +151,6 @@ def local_train(
 
     Args:
         model: Keeps `models.FeatureModel`; holds the model to start from, on the device of `data`.
-        data: The client's training images.
         inputs: Everything else that the result depends on.
         observer: Told of progress, and asked whether to stop.
         group: The devices that share each mini-batch; None for the data's alone.

@@ -66,7 +66,6 @@ def build_model(
         section: The run's `[model]`.
         num_classes: M.
         image_size: Height and width of the input in pixels.
-        seed: The run's seed.
         with_weights: Whether the model gets the values that a run begins with, including the backbone that the section
             names. Otherwise its values are arbitrary, which suffices where all values are loaded from a run's model.
         consent: The code and the backbones that the section may name.

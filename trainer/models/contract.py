@@ -90,7 +90,6 @@ def tensor_lists(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int,
     A model whose classifier is no part of it with a name of its own has no list of its head.
 
     Args:
-        model: The model.
         names: Names of its state tensors in the order of their file.
     """
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}

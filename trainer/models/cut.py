@@ -26,7 +26,6 @@ def cut(
         backbone: Turns images `[B, 3, S, S]` into features.
         trained: Its trained layers, each for its own tensors alone, see partial.py.
         image_size: S.
-        name: The model's name in messages.
 
     Returns:
         The front turns images into rows `[B, R]`, the rest rows into the backbone's features.

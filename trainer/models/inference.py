@@ -39,8 +39,6 @@ def inference(
 
     Args:
         model: Keeps `models.FeatureModel`.
-        config: The run.
-        device: Where the model is.
         is_attacked: Whether an attack follows gradients within the block, which tensors of inference mode cannot have.
 
     Raises:

@@ -36,7 +36,6 @@ class LowRank(nn.Module):
 
         Args:
             weight: `[O, ...]`.
-            name: What A is drawn by.
         """
         super().__init__()
         num_outputs, num_inputs = len(weight), weight[0].numel()
@@ -61,7 +60,6 @@ def add_low_rank(backbone: nn.Module, name: str) -> frozenset[nn.Module]:
 
     Args:
         backbone: A model without its classifier.
-        name: The model's name in messages.
 
     Raises:
         InvalidModel: It has no such layer with more than `RANK` inputs and outputs.

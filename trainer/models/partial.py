@@ -24,7 +24,6 @@ def trained_layers(backbone: nn.Module, train: str, name: str) -> frozenset[nn.M
         backbone: A model of timm without its classifier.
         train: "norm" or "last:N" of the run's `training.train`. Layers are grouped as timm groups them for learning rates by
             depth: the stem and each block, the last one with what follows it; N counts groups from the end.
-        name: The model's name in messages.
 
     Raises:
         InvalidModel: It has no such layers, or fewer groups.

@@ -44,7 +44,6 @@ def projected(model: nn.Module, name: str, num_classes: int, dim: int) -> nn.Mod
 
     Args:
         model: Keeps `contract.FeatureModel`; changed, and part of what is returned.
-        name: Its name, for the refusal.
         num_classes: M.
         dim: D.
 

@@ -109,9 +109,7 @@ class Halves:
     """A backbone whose first layers are frozen.
 
     Attributes:
-        frozen: These layers.
         rest: What takes their rows; nothing is changed in it.
-        trained: Its layers that are trained.
         width: W.
     """
 
@@ -130,9 +128,7 @@ def timm_halves(name: str, image_size: int, weights: Mapping[str, Tensor] | None
     """Return timm's model of that name, cut before what is trained.
 
     Args:
-        name: Name in timm.
         image_size: S.
-        weights: See `timm_backbone`.
         train: "head", by which all of the backbone is frozen, or "last:N".
         key: Names the architecture and its weights.
 
@@ -202,7 +198,6 @@ def made_by_timm(name: str, **arguments: Any) -> nn.Module:
     """Return timm's own model of that name.
 
     Args:
-        name: Name in timm.
         arguments: Those of `timm.create_model`. Nothing is downloaded unless they say `pretrained` without a state.
 
     Raises:

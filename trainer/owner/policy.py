@@ -132,7 +132,6 @@ class Policy(Section):
         runs: The runs that the site takes part in.
         thresholds: Least numbers of images.
         privacy: What a run must claim, and what its releases may cost.
-        leaves: What may leave the site.
     """
 
     approve: Literal["each", "matching", "always"] = "each"

@@ -87,8 +87,6 @@ def refusals(policy: Policy, config: RunConfig, *, rounds: int = 0) -> Iterator[
     """Yield what a policy forbids of a run.
 
     Args:
-        policy: The site's.
-        config: The run's configuration.
         rounds: The run's rounds as they are now, where it has been prolonged.
     """
     yield from _of_runs(policy, config, rounds)

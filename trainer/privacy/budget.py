@@ -71,8 +71,6 @@ class Charge:
         noise: z.
         run_hash: SHA-256 of the run's configuration.
         run_id: The run that it was first made in.
-        round: The round of the release.
-        claim: What the run claims.
     """
 
     name: str
@@ -220,7 +218,6 @@ class Budget:
         """Charge a release, durably; the same one again changes nothing.
 
         Args:
-            charge: It.
             most_of_run: Most releases of its run, for which the run's epsilon is.
 
         Raises:

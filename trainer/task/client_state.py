@@ -100,7 +100,6 @@ class ClientStates:
         """Keep a finished update durably, in place of the one before; the same one again changes nothing.
 
         Args:
-            staged: The update.
             blobs: Bytes of its blobs and of its client state by SHA-256.
 
         Raises:
@@ -140,8 +139,6 @@ class ClientStates:
         """Return a run's committed update of a round with its bytes by SHA-256; None where it is not kept.
 
         Args:
-            run_id: The run.
-            round: The round.
             missing: SHA-256 of blobs that the update has.
 
         Raises:

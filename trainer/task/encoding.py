@@ -68,10 +68,7 @@ def decoded_model(data: bytes, start: bytes, blob: BlobRef, section: WireSection
     """Return the bytes of a model that came encoded; None where they are not those of its name.
 
     Args:
-        data: The encoded model.
         start: The model that the round began with, as this client holds it.
-        blob: Names the model.
-        section: How models travel.
     """
     table = read_header(io.BytesIO(start))
     if len(data) != encoded_size(table.schema, section.precision):

@@ -127,7 +127,6 @@ class TaskInputs:
         """Return the client's data under the run's data contract; the latest are kept.
 
         Args:
-            config: The run.
             on_problem: Told of files that cannot be read.
             place: The stage, in a run that has stages.
             began: The images that a run began with which goes on in a process of its own, where it has no stages.
@@ -396,7 +395,6 @@ def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Modu
     """Return a model that holds these arrays, on the site's device.
 
     Args:
-        job: The task.
         arrays: Tensors by name.
         is_own: Whether they are of the client's own kind, if it has one; else they are of the run's specification.
     """

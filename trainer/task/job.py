@@ -38,8 +38,6 @@ class StageFacts:
     """The stage of a stream that a client's data are of.
 
     Attributes:
-        stream: The run's stages.
-        place: Pass and stage.
         ends: Number of test images up to the end of each stage seen so far.
         balanced_test: The client's part of the whole test set, where its data are a part of a larger set; may be empty.
         sha256: SHA-256 of the training images and their labels.
@@ -60,11 +58,9 @@ class Loaded:
         contract: The run's `[data]`.
         seed: The run's seed, which decides the subset.
         class_counts: Training images per class, in the contract's order.
-        train: Training images.
         test: Test images; may be empty.
         validation: Training images that are set aside and never trained on; may be empty.
         own_classes: Classes that the client has training images of; with stages, in those seen so far.
-        record: Which images these are.
         groups: The patient, lesion or camera of each training image; none where none are named.
         features: SHA-256 of what decides the features that stand for the images; None where the images are there.
         stage: In a run with stages, facts about the present one.
@@ -99,18 +95,11 @@ class Job:
     """One task with everything that it needs besides its model and prototypes, which inputs.py fetches.
 
     Attributes:
-        task: The task.
-        run: Its run.
-        config: The run's configuration.
-        site: The client's site.
         client: The client as it takes part in the run.
-        loaded: The client's data.
         aggregator: Where blobs come from and results go.
         speed: Measures training.
         metrics: Where to count; None for nowhere.
         should_stop: Asked before every batch and between the parts of the task.
-        on_activity: See `OnActivity`.
-        on_problem: See `OnProblem`.
         timings: Measurements of the task by name, in seconds, bytes and counts.
     """
 

@@ -83,9 +83,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     """Train on the client's data, from the round's model or the client's own, and return the update.
 
     Args:
-        job: The task.
         inputs: Fetches what came with it.
-        identity: Names the work.
         client_state: The state that the client kept from its last committed update; None where there is none.
 
     Raises:
@@ -178,11 +176,8 @@ def train_part(site: ClientSite, arrays: ModelArrays, data: DeviceImages, given:
     """Train a copy of the model on a further device's parts of the mini-batches, in a process of its own.
 
     Args:
-        site: The client's site.
-        arrays: The model to start from.
         data: The client's training images without these.
         given: Inputs of the training by name; see `GIVEN`.
-        group: The devices.
     """
     config: RunConfig = given["config"]
     add_methods([config.run.method])

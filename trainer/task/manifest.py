@@ -37,9 +37,6 @@ class Staged:
 
     Attributes:
         identity: Names the work that it is the result of; equal identities mean the same work on the same data.
-        run_id: The run.
-        round: The round.
-        update: The update.
         keeps_state: Whether the run's method keeps client state.
         state: The client state that is valid once the update is committed; None where it is empty.
         kind: The client's own kind of model, see `ClientSite.kind`; empty where it trained the run's.
@@ -123,7 +120,6 @@ def settled(
     know, is dropped, but for the record of the client's data in a run that has ended: of the latest `KEPT_RECORDS`.
 
     Args:
-        manifest: The present manifest.
         membership: The aggregator's newest answer to Join, later than every attempted commit.
         run_id: The run of the present task.
         identity: Names the update that is wanted now; None where the run wants none.

@@ -62,8 +62,6 @@ def fetched_for_all(
     Each client counts what it would receive in a process of its own, which keeps the model that it evaluated.
 
     Args:
-        job: The task.
-        blob: The model.
         latest: The model that the clients of this process share.
         counts: Whether the client would receive it.
         base: The model that an encoded one is the difference from, if the client holds it.
@@ -83,8 +81,6 @@ def fetched_model(job: Job, blob: BlobRef, base: bytes | None) -> bytes:
     It is fetched whole where it does not, or where that gives another model.
 
     Args:
-        job: The task.
-        blob: The model.
         base: The model that the round's training began with; None where the client does not hold it.
 
     Raises:

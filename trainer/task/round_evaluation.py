@@ -66,7 +66,6 @@ def round_evaluation(
     yet or never trains, or has no image to take statistics of, reports on the global model alone.
 
     Args:
-        job: The task.
         inputs: Fetches the global model.
         client_state: Gives the state that the client kept from its last committed update; called only where the method
             evaluates the client's own model.

@@ -43,7 +43,6 @@ class Beginning:
     Attributes:
         runs: The runs that trained it, the last first; None where nobody says.
         order: What is to be said of the order of its classes.
-        rule: See `RunRecord`.
         withholds: Whether nothing that is made of training images leaves but releases with noise, no word of copies either.
     """
 
@@ -124,9 +123,7 @@ class RunData:
         """Compare a client's data with those that the run had at this place; keep them where it was not here before.
 
         Args:
-            run_id: The run.
             place: Its place; None in a run without stages.
-            record: The client's data there.
             beginning: Where its first model comes from.
             on_problem: Told where nobody knows on which images that was trained.
 

@@ -54,9 +54,7 @@ class TaskRunner:
         """Prepare a client.
 
         Args:
-            site: The client's site.
             states: Keeps the client's state and its finished update over restarts.
-            metrics: Where to count and measure.
             keeps_evaluated: Whether to keep the evaluated model until the next task, which mostly starts from it: it is then
                 downloaded once a round, not twice; and how far a training alone has come. Many clients in one process have
                 no memory for that.
@@ -140,11 +138,8 @@ class TaskRunner:
         the same task again sends the finished update without training.
 
         Args:
-            task: The task.
             aggregator: Where blobs come from and results go.
             should_stop: Asked before every batch and between the parts of the task.
-            on_activity: See `OnActivity`.
-            on_problem: See `OnProblem`.
 
         Raises:
             Cancelled: `should_stop()` held, or the aggregator no longer wants the task.

@@ -31,7 +31,6 @@ class ClientSite:
     """Facts about a client that no run changes.
 
     Attributes:
-        client_id: Id of the client.
         domain: Label of the domain of its data.
         display_name: Name for people; empty if it has none.
         data: Data specification, see data/README.md.

@@ -66,7 +66,6 @@ def told_counts(counts: EvaluationCounts, thresholds: Thresholds, withhold_below
 
     Args:
         counts: Of the set under a model.
-        thresholds: The policy's.
         withhold_below: Images of a class below which matrix and histograms stay.
     """
     if sum(counts.total) < thresholds.test_images:

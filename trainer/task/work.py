@@ -25,7 +25,6 @@ class Work:
     """A training in progress; the parts of the method change it.
 
     Attributes:
-        job: The task.
         model: The model that is trained, in place.
         inputs: Inputs of the training, of what came with the task. Its `received` is None while the model is the round's.
         public: The run's public images at this site; None where it uses none.
@@ -34,7 +33,6 @@ class Work:
         uploads: Bytes of the groups that the update has beside its model.
         losses: Means of the loss terms of parts, by name.
         int_lists: Integer lists of the update.
-        sets: Bytes of its prototype sets.
         prototypes: The client's prototypes; empty in a method without any.
         num_excluded: Samples that no prototype stands for.
     """
@@ -71,7 +69,6 @@ class Work:
         """Return features `[N, D]` and labels `[N]` of the client's training samples; leaves the model in evaluation mode.
 
         Args:
-            model: The model.
             begin: Fraction of the activity that is done already.
 
         Raises:

@@ -28,7 +28,6 @@ def add_weights(store: WeightsStore, source: str, *, model: str | None = None, n
     """Keep a backbone in the store, and return it.
 
     Args:
-        store: The store.
         source: timm:NAME, which timm downloads; a package of `PACKAGES`; or a file.
         model: The model that the weights are of; only a file's does not follow from its name.
         name: The owner's name of it; the model's if None.

@@ -28,7 +28,6 @@ class Expected:
 
     Attributes:
         shapes: Shapes of the backbone's tensors by name.
-        classifier: Names of the classifier's.
     """
 
     shapes: Mapping[str, tuple[int, ...]]

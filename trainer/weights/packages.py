@@ -18,11 +18,8 @@ class Package:
     """A package with the weights of one model.
 
     Attributes:
-        model: The model.
         file: The file of weights, from the folder that the package is installed in.
-        sha256: Of that file.
         licence: Licence of the package, which was looked at; its text is kept beside the weights.
-        normalised: See `Backbone`.
     """
 
     model: str

@@ -58,8 +58,6 @@ class Backbone:
         runs: The runs that trained it, the last first, where it comes from a run's folder.
         licence: Licence of the weights; empty where the source does not tell.
         licence_text: The licence that came with them; empty where none did.
-        num_tensors: Tensors in it.
-        size_bytes: Size of its file.
         normalised: Mean and deviation of the pixels that it was trained on; None where the source does not tell.
     """
 
@@ -88,7 +86,6 @@ class WeightsStore:
         """Return a backbone's tensors under the names that the model has for them.
 
         Args:
-            sha256: The backbone.
             name: The run's name of it, for the error.
 
         Raises:

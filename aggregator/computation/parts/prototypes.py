@@ -78,7 +78,6 @@ def pooled_updates(run: Run, store: Store, number: int, present: Set[str]) -> tu
 
     Args:
         run: The run; its eligible clients alone are in a pool.
-        store: Where its updates are.
         number: The round, from 1.
         present: Clients with an update of the round itself.
     """

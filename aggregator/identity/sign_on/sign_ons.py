@@ -93,7 +93,6 @@ class SignOns:
         """Prepare.
 
         Args:
-            provider: The provider.
             rules: What its claims mean here.
             keys: Sessions are opened in them.
             name: The provider's name for people.

@@ -97,7 +97,6 @@ def follow_plan(run: Run, plan: MembershipSection, *, has_roster: bool) -> Run:
     rounds begin and end alone.
 
     Args:
-        run: The run.
         plan: Rounds in which clients take part.
         has_roster: Whether the configuration names the clients; else those that come are admitted as all that connect.
     """
@@ -133,8 +132,6 @@ def retire(
     later.
 
     Args:
-        run: The run.
-        client_id: A client of its roster.
         forgets: Whether later pools are without the client's earlier prototypes.
         min_clients: Fewest clients of a round, where the run says so.
         by_owner: Whether the owner of its site has ended its part. Nobody may refuse that: a run that lacks clients then

@@ -125,7 +125,6 @@ def ask_again(run: Run, number: int, damaged: Mapping[str, tuple[str, ...]], *, 
     """Return the run collecting again: the damaged updates leave the round, and their clients are asked for them again.
 
     Args:
-        run: The run.
         number: The round that cannot be aggregated.
         damaged: SHA-256 of damaged or missing blobs by the client that committed them; not empty.
         now: Time in seconds since the epoch.

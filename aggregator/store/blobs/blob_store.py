@@ -258,7 +258,6 @@ class BlobStore(BlobFiles):
         Args:
             source: A durable file.
             sha256: SHA-256 of its bytes.
-            name: Name for people.
         """
         with disk_errors():
             label = self._initial / f"{sha256}.name"

@@ -65,8 +65,6 @@ class Uploads:
         exceed the client's budget: uploads that are never committed fill neither the disk nor the table of open files.
 
         Args:
-            client_id: The client.
-            blob: The blob, as announced.
             budget_bytes: Most bytes of the client's uploads; no limit if None.
         """
         with self._lock:

@@ -71,7 +71,6 @@ def copy_to_sqlite(url: str, state: str, file: Path) -> None:
     Args:
         url: URL of the PostgreSQL database.
         state: `writer.state` as recorded in the state directory.
-        file: SQLite file to create.
 
     Raises:
         InvalidConfig: The URL is wrong, or it is another database than the one of the state directory.

@@ -34,7 +34,6 @@ class Changes:
     """What a transaction does that concerns releases.
 
     Attributes:
-        added: Updates.
         is_read_again: Whether something came or went that the memory cannot follow: a run with noise, or stored updates.
     """
 
@@ -54,7 +53,6 @@ class Releases:
         """Return a client's newest one.
 
         Args:
-            client_id: The client.
             read: Returns what `read_releases` does, in a state that has every change that was followed.
         """
         with self._lock:

@@ -127,11 +127,7 @@ def _value(query: RunQuery) -> ColumnElement[Any]:
 
 
 def _by_score(connection: Connection, matching: Select[Any], query: RunQuery, total: int) -> list[str]:
-    """Return a page of ids in the order of scores, after the cursor.
-
-    Raises:
-        MalformedRequest: More runs match than are sorted so.
-    """
+    """Return a page of ids in the order of scores, after the cursor."""
     if total > MAX_BY_SCORE:
         raise MalformedRequest(
             f"{total} runs match, and at most {MAX_BY_SCORE} are sorted by {query.order.value}; narrow the search by "

@@ -129,8 +129,6 @@ def _runs(connection: Connection, query: Any, *, whole: bool, of: str | None = N
     """Return the runs that a query of their table finds; a damaged one has a reason that says so, see `damaged_run`.
 
     Args:
-        connection: Of a transaction.
-        query: Selects runs.
         whole: Whether their latest rounds have updates and reports.
         of: The client whose update and report these are; None for all.
     """
@@ -188,11 +186,7 @@ _NO_CONFIGURATION = '{"run":{"seed":0}}'
 
 
 def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool, of: str | None) -> Round | None:
-    """Return a round, with its updates and reports, or those of one client, if it is to be whole.
-
-    Raises:
-        RowCorrupt: One of its rows is damaged.
-    """
+    """Return a round, with its updates and reports, or those of one client, if it is to be whole."""
     table = schema.rounds
     key = {"run_id": run_id, "number": number}
     try:

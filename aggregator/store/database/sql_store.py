@@ -74,7 +74,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
 
         Args:
             folder: The state directory.
-            on_lost: See `at`.
         """
         return cls(Sqlite(folder / "aggregator.sqlite", on_lost))
 

@@ -73,11 +73,7 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
 
 
 def _datasets(configs: Sequence[Path], file: Path) -> dict[str, dict[str, Any]]:
-    """The tables of the data sets by name: the stems of their files, which are found from the comparison's.
-
-    Raises:
-        InvalidConfig: Two have the same name.
-    """
+    """The tables of the data sets by name: the stems of their files, which are found from the comparison's."""
     tables: dict[str, dict[str, Any]] = {}
     for config in configs:
         if config.stem in tables:

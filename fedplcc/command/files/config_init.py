@@ -189,11 +189,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _named_data(data: Sequence[str]) -> dict[str, str]:
-    """The specification of each client by name; nothing if there is one specification for all.
-
-    Raises:
-        InvalidConfig: Names and specifications without one are mixed, or a client is named twice.
-    """
+    """The specification of each client by name; nothing if there is one specification for all."""
     found = [NAMED_DATA.fullmatch(text) for text in data]
     named = [match.groups() for match in found if match is not None]
     if (named and len(named) < len(data)) or (not named and len(data) > 1):
@@ -309,7 +305,6 @@ def _for_images(seen: Seen | None, method: str | None) -> tuple[str | None, list
 
     Args:
         seen: The smallest of them, where it is known.
-        method: What the person names.
     """
     from fedplcc.shared.config.recipes import PHOTOS, RECIPES, of_photographs, recipe, recipe_for
 

@@ -96,11 +96,7 @@ def describe(
 
 
 def _write_for_owner(path: Path, content: bytes) -> None:
-    """Write a file that nobody else on this machine may read.
-
-    Raises:
-        StoreUnavailable: It cannot be written.
-    """
+    """Write a file that nobody else on this machine may read."""
     from fedplcc.runs.atomic_file import atomic_file
 
     with atomic_file(path, option="--plot") as file:
@@ -109,11 +105,7 @@ def _write_for_owner(path: Path, content: bytes) -> None:
 
 
 def _download(spec: str) -> None:
-    """Download the public data set of a specification NAME:PATH; archives that lie in place are only unpacked.
-
-    Raises:
-        InvalidConfig: torchvision downloads no such set.
-    """
+    """Download the public data set of a specification NAME:PATH; archives that lie in place are only unpacked."""
     from fedplcc.trainer.data.sets.torchvision_sets import fetch
 
     name, _, path = spec.partition(":")

@@ -56,11 +56,7 @@ def check_policy(file: Path, run: Path | None, *, as_json: bool) -> int:
 
 
 def _forbidden(policy: Policy, run: Path) -> list[str]:
-    """Return why a run does not pass.
-
-    Raises:
-        InvalidConfig: The run's configuration is wrong.
-    """
+    """Return why a run does not pass."""
     from fedplcc.runs.configuration_check import judge
     from fedplcc.runs.initial_model import anchored
     from fedplcc.shared.config.run import read_document

@@ -90,11 +90,7 @@ def login(
 
 
 async def _signed_on(there: AsyncGateway) -> str:
-    """Return the text of the session of a person who signs on in a browser, here or elsewhere.
-
-    Raises:
-        Unavailable: The person took too long.
-    """
+    """Return the text of the session of a person who signs on in a browser, here or elsewhere."""
     begun = await there.begin_terminal_sign_on()
     say(f"open {printable(begun.url)} and type the code {printable(begun.user_code)}")
     while datetime.now(UTC) < begun.expires_at:
@@ -106,11 +102,7 @@ async def _signed_on(there: AsyncGateway) -> str:
 
 
 def _forget(way: Way) -> None:
-    """Revoke the key that is kept for a gateway, and remove it here whatever the gateway says.
-
-    Raises:
-        Unavailable: The gateway did not revoke it, so it still holds.
-    """
+    """Revoke the key that is kept for a gateway, and remove it here whatever the gateway says."""
     from fedplcc.gateway_client.own_keys import forget_key, key_for
     from fedplcc.gateway_client.transport import checked_url
 

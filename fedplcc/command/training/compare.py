@@ -181,11 +181,7 @@ def _foresee(
 
 
 def _chosen_file(file: Path | None) -> Path:
-    """The given file, or `compare.toml` of the present folder.
-
-    Raises:
-        InvalidConfig: There is no such file.
-    """
+    """The given file, or `compare.toml` of the present folder."""
     chosen = file or DEFAULT_FILE
     if not chosen.exists():
         named = f"there is no file {chosen};" if file else f"there is no {chosen} here; name a file with --config, or"

@@ -21,7 +21,6 @@ class Candidate:
     """A row that a group chooses among, on a data set.
 
     Attributes:
-        row: Its name.
         cells: Its trained cells with a seed of the file.
         scores: Mean of the mean over domains and the worst domain, by seed; fractions.
         rank: 1 for the highest mean of scores; None while a seed of the file is missing.

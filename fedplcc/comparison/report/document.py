@@ -64,9 +64,7 @@ class Table:
     """A table.
 
     Attributes:
-        caption: Its content.
         heads: The heads of the columns; the first is that of the lines' heads.
-        lines: The lines.
         is_numeric: Whether its values are numbers.
     """
 
@@ -81,8 +79,6 @@ class Drawing:
     """A drawing that is made with the report.
 
     Attributes:
-        name: Its file's name.
-        caption: Its content.
         alternative: Its text for people who do not see it.
         svg: The text of the file, drawn for a white page.
         is_wide: Whether it has a line of the page for itself, in its own size: a narrow page scrolls it.

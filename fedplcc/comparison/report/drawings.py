@@ -32,7 +32,6 @@ def accuracy_drawing(curves: Mapping[str, Mapping[int, Spread]], *, title: str, 
 
     Args:
         curves: By label, then round: mean and deviation over seeds; fractions.
-        title: The title of the drawing.
         looks: Number of the colour and stroke by label, so that a row looks the same in all drawings.
 
     Returns:

@@ -28,7 +28,6 @@ class Panel:
     """One table of a heat map.
 
     Attributes:
-        title: Its heading.
         values: Fractions by line, then column; None where there is none.
     """
 

@@ -52,11 +52,8 @@ class Uncertainty:
     """What few runs say of a row, or of its differences from a baseline.
 
     Attributes:
-        estimates: By the names of `STATISTICS`.
         runs: The sign-flip test whose pairs are runs, each the mean over its domains; None where nothing is compared.
         pairs: That whose pairs are the domains of all runs.
-        num_seeds: Number of runs.
-        num_domains: Number of domains.
     """
 
     estimates: Mapping[str, Estimate]

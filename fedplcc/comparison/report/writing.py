@@ -92,11 +92,7 @@ def write_findings(out: Path, findings: Findings, additions: Additions = NO_ADDI
 
 
 def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, str], hidden: Iterable[str]) -> None:
-    """Remove the drawings of former groups, and those of groups that choose now.
-
-    Raises:
-        StoreUnavailable: The folder cannot be written.
-    """
+    """Remove the drawings of former groups, and those of groups that choose now."""
     kinds = {name.partition("-")[0] for name in drawings}
     for pattern in patterns:
         # Without matplotlib there are no curves, and earlier ones stay.

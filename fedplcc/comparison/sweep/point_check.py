@@ -24,7 +24,6 @@ def require_points(comparison: Comparison, file: Path) -> None:
 
     Args:
         comparison: The content of the comparison's file; its rows are right without points.
-        file: Path of that file.
 
     Raises:
         InvalidConfig: Optuna is missing; or all problems of the points.

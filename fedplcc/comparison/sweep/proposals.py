@@ -42,7 +42,6 @@ def propose(sweep: SweepSection, key: tuple[str, str], number: int, finished: Se
     """Return the point of a study's trial.
 
     Args:
-        sweep: The section.
         key: Data set and row.
         number: The trial's number, from 0.
         finished: The trials before its batch, in their order.

@@ -20,7 +20,6 @@ class Trial:
         name: Name of the row among the trials.
         point: Its settings by dotted key.
         accuracy: Its accuracy on validation images, the mean over the sweep's seeds, a fraction; None where it has none.
-        reason: Why it has none.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Choice:
     Attributes:
         basis: Hash of all that the choice depends on but the trials' outcomes; another one makes the choice void.
         criterion: What chose, in words.
-        seeds: Seeds of every trial.
         chosen: The best trial, the first one of equals.
         trials: All of them, in their order.
     """

@@ -83,8 +83,6 @@ def search(
 
     Args:
         comparison: The content of the comparison's file.
-        file: Path of that file.
-        out: Folder of the results.
         only: Rows, or DATASET/ROW, whose values are searched now; all if empty. Others keep what was chosen.
         train: Trains trials; None to take what was chosen before, and search nothing.
 
@@ -149,22 +147,13 @@ def _train_studies(comparison: Comparison, studies: Sequence[Study], file: Path,
 
 
 def _trial_cells(comparison: Comparison, points: Mapping[Key, Sequence[Point]], file: Path, out: Path) -> list[Cell]:
-    """Return the cells of trials.
-
-    Raises:
-        InvalidConfig: All problems of their configurations.
-    """
+    """Return the cells of trials."""
     cells = plan(trials_of(comparison, points), file, out / TRIALS)
     return [replace(cell, is_trial=True) for cell in cells]
 
 
 def _checked(comparison: Comparison, sweep: SweepSection, file: Path, out: Path) -> dict[Key, Basis]:
-    """Return what each choice depends on, by data set and row in the order of the file.
-
-    Raises:
-        InvalidConfig: A point, or an end of a range, makes a wrong configuration; a client has no validation images; or
-            Optuna is missing.
-    """
+    """Return what each choice depends on, by data set and row in the order of the file."""
     require_points(comparison, file)
     rows = sweep.swept(comparison.rows)
     points = {
@@ -187,11 +176,7 @@ def _checked(comparison: Comparison, sweep: SweepSection, file: Path, out: Path)
 
 
 def _adopt(comparison: Comparison, choices: Mapping[Key, Choice], file: Path, out: Path) -> None:
-    """Copy the cells of chosen trials whose seed the comparison has too: they are the same training.
-
-    Raises:
-        StoreUnavailable: They cannot be copied.
-    """
+    """Copy the cells of chosen trials whose seed the comparison has too: they are the same training."""
     for cell in plan(comparison, file, out) if choices else ():
         choice = choices.get((cell.dataset, cell.row))
         if choice is None or cell.seed not in choice.seeds or cell.folder.exists():
@@ -217,11 +202,7 @@ def _kept(kept: Mapping[str, Any], key: Key, basis: Basis, out: Path) -> Choice 
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the object of a file; an empty one where there is no file.
-
-    Raises:
-        InvalidData: It is damaged.
-    """
+    """Return the object of a file; an empty one where there is no file."""
     try:
         found = json.loads(read_regular(path))
     except FileNotFoundError:

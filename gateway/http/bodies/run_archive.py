@@ -21,7 +21,6 @@ async def archive_of(aggregator: RunServiceClient, view: RunView, last: int) -> 
 
     Args:
         aggregator: Where the files come from.
-        view: The run.
         last: Its last committed round; the files are of the run as it was then.
 
     Raises:

@@ -37,10 +37,6 @@ class Stream(StreamingResponse):
         """Prepare a response.
 
         Args:
-            content: Its pieces.
-            media_type: Their media type.
-            status: HTTP status.
-            headers: More headers.
             places: Slots of which the response takes one while it is sent.
             close: Called at the end, whether or not a piece was asked for.
         """
@@ -48,12 +44,7 @@ class Stream(StreamingResponse):
         self._content, self._places, self._close = content, places, close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response.
-
-        Raises:
-            Overloaded: There is no place for it.
-            StreamAborted: The generator failed, or the reader reads nothing; HTTP can only break off at this point.
-        """
+        """Send the response."""
 
         async def send_in_time(message: Message) -> None:
             try:

@@ -17,7 +17,6 @@ def api_page(document: Document, files: str) -> str:
     """Return the page.
 
     Args:
-        document: The OpenAPI document.
         files: Path of the console's files, with a slash at its end.
     """
     info = document["info"]

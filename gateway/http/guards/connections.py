@@ -75,8 +75,6 @@ class Listener(socket.socket):
         """Take a listening socket over.
 
         Args:
-            listening: The socket.
-            trusted: Networks of proxies.
             most: Connections that may be open; by the limit of open files if None.
         """
         super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())

@@ -29,7 +29,6 @@ def unknown_variables(names: Iterable[str], *, misspelt: bool = False) -> list[s
     """Return a sentence for each name that begins like ours and that nothing reads, with the nearest known one.
 
     Args:
-        names: Names of variables.
         misspelt: Whether those that are like no known one are left out.
     """
     kinds = (AggregatorSettings, GatewaySettings, TrainerSettings)

@@ -85,7 +85,6 @@ class MembershipSection(Section):
 
         Args:
             roster: The run's clients, if it names them.
-            rounds: Rounds of the run.
             needed: Fewest clients of a round.
         """
         for name, span in self.spans.items():

@@ -206,7 +206,6 @@ def expand(table: Any, seed: int) -> dict[str, dict[str, Any]]:
 
     Args:
         table: `[partition]` as read from TOML.
-        seed: Seed of the run.
 
     Raises:
         InvalidConfig: A key or a value is wrong.

@@ -49,7 +49,6 @@ def join(
     """Return the credentials that an invitation gives; the same key again gets the same certificate.
 
     Args:
-        code: The invitation.
         key: A key of this site, which does not leave it.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         timeout_s: Longest wait for each answer.
@@ -79,8 +78,6 @@ def recover(held: Credentials, key: ec.EllipticCurvePrivateKey, *, http_proxy: s
     """Return credentials for a new key in place of those that have ended.
 
     Args:
-        held: The credentials.
-        key: The new key.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
 
     Raises:
@@ -114,8 +111,6 @@ def renew(
     """Return credentials for a new key in place of those that still hold.
 
     Args:
-        held: The credentials.
-        key: The new key.
         address: HOST:PORT of the services that demand certificates.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
 

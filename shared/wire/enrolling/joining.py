@@ -31,7 +31,6 @@ def join_by(text: str, folder: Path, *, source: str, host: str = "", http_proxy:
     """Join by an invitation, and keep the identity in a member's state directory; returns the credentials.
 
     Args:
-        text: The invitation.
         folder: The state directory; made if it is missing.
         source: Where the invitation comes from, for the sentence of an error.
         host: Where the aggregator is reached, if that is not the invitation's host. What answers is checked in any case.

@@ -74,7 +74,6 @@ def renewed_in(folder: Path, held: Credentials, address: str, *, has_ended: bool
 
     Args:
         folder: A member's state directory; the new key is kept there before it is sent.
-        held: What the member has.
         address: HOST:PORT of the services that demand certificates.
         has_ended: Whether this clock says that the certificate has ended.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.

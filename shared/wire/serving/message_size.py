@@ -23,7 +23,6 @@ def require_few_fields(data: bytes, kind: Any, most: int) -> None:
         data: The message as on the wire. Bytes that are no message pass: the decoder refuses them.
         kind: Its descriptor (protobuf has two types of them), which says where messages are nested; None looks at the outer
             fields alone.
-        most: Most fields.
 
     Raises:
         MalformedRequest: It has more. A field takes a byte at least, so a short message is not looked through.

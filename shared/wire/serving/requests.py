@@ -56,7 +56,6 @@ class Requests:
         """Prepare.
 
         Args:
-            name: The method's short name.
             decode: Makes a message of its bytes; the generated code's.
             is_stream: Whether the method takes a stream.
             idle_s: Longest wait for the request of a method that takes one.
@@ -75,7 +74,6 @@ class Requests:
         """Return the request of a method that takes one.
 
         Args:
-            raw: The bytes.
             call: The call's record, told of the request.
             require_still: Called before a request that was slow to arrive is decoded; raises if its caller may not any more.
 

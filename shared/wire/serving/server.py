@@ -97,7 +97,6 @@ class RpcServer:
             quiet: Short names of methods whose successes are logged at debug.
             keepalive_s: Silence after which the other end of a connection is pinged.
             idle_s: Longest time in which the reader of a stream may read nothing.
-            max_message_bytes: Largest message, at most `MAX_MESSAGE_BYTES`.
             max_streams: Calls of one connection that are open at once; what is more waits in its client.
             first_call_s: Time in which a connection makes a call that its caller may make.
 

@@ -24,8 +24,6 @@ class Threads:
         """Prepare the threads; they start when they are needed.
 
         Args:
-            most: Threads.
-            name: Beginning of their names.
             at_once: Threads that one caller's work may occupy.
             waiting: Pieces of work of one caller that may wait for those; others' never wait behind them.
         """

@@ -128,11 +128,7 @@ def in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
 
 @lru_cache(maxsize=8)
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Return the conversion of a mode's colours from a profile to sRGB; None where it changes nothing.
-
-    Raises:
-        _Unusable: The profile cannot be used for such a picture.
-    """
+    """Return the conversion of a mode's colours from a profile to sRGB; None where it changes nothing."""
     if not profile:
         raise _Unusable("is damaged")
     if len(profile) > MAX_PROFILE_BYTES:

@@ -34,7 +34,6 @@ def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
     own first window or table, and that before the whole range of its stored bits.
 
     Args:
-        path: The file.
         window: The values that become black and white.
         frame: Number of the frame, from 1; only a file of a single frame needs none.
 
@@ -110,11 +109,7 @@ def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixe
 
 
 def _take_groups(dataset: Any, frame: int | None) -> None:
-    """Set what an enhanced file states in its functional groups: those of the frame, else those of all frames.
-
-    Raises:
-        Unreadable: A group of the frame is missing.
-    """
+    """Set what an enhanced file states in its functional groups: those of the frame, else those of all frames."""
     shared, own = dataset.get("SharedFunctionalGroupsSequence"), dataset.get("PerFrameFunctionalGroupsSequence")
     if own and len(own) < (frame or 1):
         raise Unreadable(f"it describes {len(own)} frames, and not frame {frame}")
@@ -126,11 +121,7 @@ def _take_groups(dataset: Any, frame: int | None) -> None:
 
 
 def _check_range(dataset: Any, values: npt.NDArray[Any], rescaled: npt.NDArray[Any]) -> None:
-    """Refuse grey that no window shows: a window of no width, or numbers that use little of all bits of their type.
-
-    Raises:
-        Unreadable: It is so; the text has the least and the largest number.
-    """
+    """Refuse grey that no window shows: a window of no width, or numbers that use little of all bits of their type."""
     if tables := dataset.get("VOILUTSequence"):
         shades, bits = tables[0].LUTData, int(tables[0].LUTDescriptor[2])
         if bits > 8:

@@ -56,7 +56,6 @@ def read_pixels(path: Path, window: Window = None, frame: int | None = None) -> 
     """Return a file's image as RGB: the named frame, else the first one; a stack, of DICOM or TIFF, needs a name.
 
     Args:
-        path: The file.
         window: See `Window`; "auto" counts as none here.
         frame: Number of the frame, from 1.
 
@@ -154,11 +153,7 @@ def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | N
 
 
 def _check_channels(image: Image.Image) -> None:
-    """Refuse channels of TIFF that Pillow gives as something else, and inks of which nobody says where white is.
-
-    Raises:
-        Unreadable: It is so.
-    """
+    """Refuse channels of TIFF that Pillow gives as something else, and inks of which nobody says where white is."""
     if image.format in ("JPEG", "MPO") and image.mode == "CMYK" and "adobe" not in image.info:
         raise Unreadable("it has four inks and does not say whether 0 is none or all of an ink; convert it to RGB")
     if image.format != "TIFF":
@@ -180,11 +175,7 @@ def _check_format(image: Image.Image) -> None:
 
 
 def _choose(image: Image.Image, frame: int | None) -> None:
-    """Turn to a frame, of those that are one picture each: of a moving picture or TIFF.
-
-    Raises:
-        Unreadable: There is no such frame, or it is a stack of pages and none is named.
-    """
+    """Turn to a frame, of those that are one picture each: of a moving picture or TIFF."""
     if frame is not None:
         check_frame(frame, getattr(image, "n_frames", 1))
         image.seek(frame - 1)

@@ -110,9 +110,7 @@ class ImageStore:
 
         Args:
             name: The files of this size.
-            num_rows: Images of the set.
             num_new: Those of them that are not kept yet.
-            row_bytes: Bytes of each.
 
         Returns:
             Whether the files of this size are still there; without them all images are new.

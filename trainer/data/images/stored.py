@@ -122,7 +122,6 @@ class StoredImages:
 
     Attributes:
         pieces: Files, and arrays `[_, S, S, 3]`.
-        piece_N: The piece of each image.
         row_N: Its number there; int64.
         side: S.
     """
@@ -151,11 +150,7 @@ class StoredImages:
         return any(isinstance(piece, RowFile) and piece.is_damaged for piece in self.pieces)
 
     def __getitem__(self, numbers: Numbers) -> Pixels:
-        """Return images as an array `[n, S, S, 3]`, or `[S, S, 3]` for a single number.
-
-        Raises:
-            StoreUnavailable: See `RowFile.read`.
-        """
+        """Return images as an array `[n, S, S, 3]`, or `[S, S, 3]` for a single number."""
         rows_n = self.row_N[numbers]
         if np.ndim(rows_n) == 0:
             one: Pixels = self[[numbers]][0]

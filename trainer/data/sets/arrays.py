@@ -40,7 +40,6 @@ class DatasetArrays:
         x_train: Images, uint8 `[N, height, width, 1 or 3]`, of any height and width.
         y_train: Labels `[N]`: whole numbers >= 0, or the names of classes.
         x_test: As `x_train`; may hold no image.
-        y_test: As `y_train`.
         classes: Name of each label in order; without it, label i is named `str(i)`.
         groups_train: Patient, lesion or camera of each training image, texts or whole numbers; images of a group have one
             side and one role.

@@ -40,7 +40,6 @@ class _Mat:
     """Place of one split of a domain in MATLAB files.
 
     Attributes:
-        file: Name of the file.
         images: Names that the array of images may have.
         labels: Name of the labels: digits, digits with 10 for 0, or ten columns of which one is 1.
     """
@@ -113,8 +112,6 @@ def open_digit5(domain: str, root: Path, test_every: int) -> Source:
     """Return one domain of Digit-Five.
 
     Args:
-        domain: One of `DOMAINS`.
-        root: The copy's folder.
         test_every: For class folders without split folders.
 
     Raises:

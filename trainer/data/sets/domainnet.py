@@ -39,8 +39,6 @@ def open_domainnet(domain: str, root: Path, test_every: int, classes: tuple[str,
     """Return one domain of DomainNet.
 
     Args:
-        domain: One of `DOMAINS`.
-        root: The copy's folder.
         test_every: For a copy without lists.
         classes: Names of the classes; all classes of the domain if None.
 

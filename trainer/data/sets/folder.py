@@ -91,7 +91,6 @@ def open_folder(root: Path, test_every: int, splits: tuple[str, str] | None = No
         root: The data set's folder.
         test_every: Of so many images one is for testing, for a folder without sides.
         splits: Names of the folders for training and testing; those of layout.py if None.
-        options: See `Options`.
 
     Raises:
         InvalidData: `root` or its labels file cannot be read, or its folders are none of a data set.
@@ -146,11 +145,7 @@ def _named_layout(root: Path, splits: tuple[str, str]) -> Layout:
 
 
 def _class_names(root: Path, folders: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the class of each folder by its name: that in Unicode's composed form.
-
-    Raises:
-        InvalidData: Two folders of one side have one name in two forms.
-    """
+    """Return the class of each folder by its name: that in Unicode's composed form."""
     known: dict[tuple[str, str], str] = {}
     for side, folder in folders:
         if printable(folder) != folder:

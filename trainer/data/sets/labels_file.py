@@ -46,7 +46,6 @@ def read_labels(path: Path, root: Path, group: str | None) -> tuple[list[Entry],
     """Return the images of a labels file in the order of their paths, and remarks for the owner.
 
     Args:
-        path: The file.
         root: The folder that the paths are below.
         group: Name of the column of groups; `group` where there is one if None.
 
@@ -190,11 +189,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _columns(given: Sequence[str], path: Path) -> list[str]:
-    """Return the names of columns, those of `COLUMNS` in small letters.
-
-    Raises:
-        InvalidData: One of these is there twice.
-    """
+    """Return the names of columns, those of `COLUMNS` in small letters."""
     names = [name.strip() for name in given]
     names = [name.lower() if name.lower() in COLUMNS else name for name in names]
     twice = next((name for name in COLUMNS if names.count(name) > 1), None)

@@ -177,11 +177,7 @@ def _classes(root: Path, below: str, names: Sequence[str]) -> Layout:
 
 
 def _check_names(here: Path, inner: Mapping[str, Sequence[str]], filled: Sequence[str]) -> None:
-    """Refuse folders that are no classes by their names: those of sides, and one around the sides among others.
-
-    Raises:
-        InvalidData: It is so.
-    """
+    """Refuse folders that are no classes by their names: those of sides, and one around the sides among others."""
     sides = {name: match[1].lower() for name in filled if (match := _LIKE_SIDES.search(name))}
     if len(sides) == len(filled) and len({side_of(word) for word in sides.values()}) > 1:
         raise InvalidData(

@@ -33,7 +33,6 @@ class TorchvisionSet:
     """One of torchvision's classes.
 
     Attributes:
-        title: Its name in `torchvision.datasets`.
         files: Its files below PATH, for messages.
         class_names: Names in the order of its labels; None for torchvision's own names.
         splits: Keyword arguments that choose the training and the test set.

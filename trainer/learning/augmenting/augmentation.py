@@ -173,11 +173,7 @@ def _column(mask_B: Tensor, images_BSS3: Tensor) -> Tensor:
 
 
 def _checked(found: object, images_BSS3: Tensor) -> Tensor:
-    """Return what another package's augmentation made of images, on their device.
-
-    Raises:
-        InvalidConfig: It is something else than images of the same kind.
-    """
+    """Return what another package's augmentation made of images, on their device."""
     if not isinstance(found, Tensor) or found.dtype != torch.uint8 or found.shape != images_BSS3.shape:
         what = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise InvalidConfig(

@@ -22,7 +22,6 @@ class Asked:
     """What a run asks for.
 
     Attributes:
-        run_id: The run.
         document: Its configuration as canonical JSON.
         code: Version of fedplcc, of timm for a model of it, and SHA-256 of each other package that it uses, by name.
         model_bytes: Size of the model that the site was sent with the first task; 0 where it makes the first one.

@@ -66,8 +66,6 @@ def approve(kept: Kept, run_id: str, document: str) -> Decision:
     """Approve a run as it asks now; one that was withdrawn or rejected, as it asked then.
 
     Args:
-        kept: The site's files.
-        run_id: The run.
         document: SHA-256 of the document that the owner has read: a run may ask for another one a moment later.
             `NO_DOCUMENT` takes back the no to a run that had asked for none, which allows no more than its policy does.
 

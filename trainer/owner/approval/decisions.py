@@ -35,12 +35,9 @@ class Decision:
     Attributes:
         number: From 1, without a gap.
         time: Seconds since the epoch.
-        run_id: The run.
-        ruling: What was decided.
         document: SHA-256 of the document that was read; empty where none was.
         code: SHA-256 of its code.
         terms: SHA-256 of the document without what a matching run may change.
-        rounds: Rounds of the run.
         by: Who decided, as this host names them; empty for a no that was read in a line that does not hold.
         reason: What the owner says to it.
         torch: Version of torch that the site had when it was decided; empty where that is not known.

@@ -66,8 +66,6 @@ def refusal(asked: Asked, decisions: Decisions, rule: str | None) -> FedplccErro
     """Return why a run may not go on at a site; None if it may. Pure.
 
     Args:
-        asked: What it asks for.
-        decisions: Those of the site's owner.
         rule: The policy's `approve`; None without a policy.
     """
     last = decisions.of(asked.run_id)
@@ -118,7 +116,6 @@ class Gate:
         """Ask the decisions of a site.
 
         Args:
-            kept: The site's files.
             rule: The policy's `approve`; None without a policy, where every run passes that the owner has not ended.
             clock: Seconds since the epoch.
         """

@@ -102,8 +102,6 @@ class Kept:
         """Record a decision, durably; the same one again changes nothing, unless its rounds are spent.
 
         Args:
-            ruling: It.
-            run_id: The run.
             asked: What it asks for, as the owner was shown it; None for what the last decision about it was bound to.
             reason: What the owner says to it.
 
@@ -230,7 +228,6 @@ class Kept:
         """Count a task against the rounds of an approval, durably and before it is begun; the same one again costs nothing.
 
         Args:
-            decision: The approval.
             kind: The task's kind; those of each kind are counted on their own.
             question: SHA-256 of what it comes with.
 

@@ -35,7 +35,6 @@ class Leaving:
     """One thing that leaves a site in each round.
 
     Attributes:
-        what: It.
         bytes_a_round: Its size; None where that depends on images, or is not known yet.
     """
 

@@ -84,7 +84,6 @@ class Line:
         what: The kind of the message.
         roles: Roles of the blobs that it carries or names.
         sha256: SHA-256 of the message's bytes, of an upload those of its blob.
-        bytes: Number of these bytes.
         claim: What the run claims; None where the message is of no run.
         epsilon: Epsilon of all releases of the client up to then; None where that is not known or has no bound.
         releases: The most releases that its budget has had up to then; one more where the state directory was an older copy.
@@ -159,7 +158,6 @@ class EgressLog:
 
         Args:
             folder: The trainer's state directory, which is there when the first message leaves.
-            max_bytes: See `MAX_BYTES`.
             clock: Seconds since the epoch.
             releases: Returns the number of releases in the client's budget.
         """
@@ -175,8 +173,6 @@ class EgressLog:
         """Write the line of a message durably, unless there is one.
 
         Args:
-            message: What is about to leave.
-            claim: What its run claims.
             epsilon: Returns what releases have cost up to now.
 
         Raises:
@@ -350,9 +346,6 @@ def _worth_keeping(paths: Iterable[Path], max_bytes: int) -> bytes:
     """Return the lines of two old files that stay: none that a refusal makes, each once, and the newest of each run.
 
     Who asks in vain, or one run for ever, takes the room of no other lines: each run has an equal share, or what it needs.
-
-    Raises:
-        OSError: A file cannot be read.
     """
     lines: dict[str, tuple[str, builtins.bytes]] = {}
     for path in paths:

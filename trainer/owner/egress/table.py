@@ -49,7 +49,6 @@ class Row:
     """A row: some fields of some requests, each field of each request.
 
     Attributes:
-        requests: RPCs.
         fields: Fields of their requests; those of a message within a message after a dot.
         made_of: Sources of the fields.
         policy: Key of the owner's policy that withholds them, or forbids the run that asks for them; empty where none does.

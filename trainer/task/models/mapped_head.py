@@ -21,8 +21,6 @@ def map_head(model: nn.Module, arrays: Arrays, classes: ClassMap, seed: int) -> 
     Args:
         model: A model of the run's specification, whatever its values.
         arrays: State of the initial model.
-        classes: Where the run's classes are in it.
-        seed: The run's seed.
 
     Raises:
         InvalidModel: A head is not one linear layer of its classes.
@@ -57,7 +55,6 @@ def new_rows(
         model: A model of the run's specification, whatever its values.
         received: State of the first model.
         classes: Where the run's classes are in the initial model.
-        seed: The run's seed.
     """
     drawn = _drawn_head(model, classes, seed)
     places = [place for place, row in enumerate(classes.rows) if row is None]

@@ -47,7 +47,6 @@ class Sqlite:
         """Prepare.
 
         Args:
-            file: The database.
             on_lost: Called from any thread with the reason why this process must end.
         """
         self.file: Path | None = file
