@@ -27,13 +27,11 @@ class ImageSample:
     Attributes:
         images: N images with their classes.
         domains: Names of the domains, sorted.
-        per_class: Wanted images of each class and domain; a domain with fewer has all of its images here.
     """
 
     images: ImageSet
     domain_ids_N: IntArray
     domains: tuple[str, ...]
-    per_class: int
 
 
 def images_per_class(wanted: int, *, num_domains: int, num_classes: int) -> int:
@@ -81,7 +79,7 @@ def read_sample(clients: Sequence[ShownClient], contract: DataSection, *, per_cl
     images = ImageSet(np.concatenate(pixels), np.concatenate(labels))
     if not len(images):
         raise InvalidData("the data have no test image, and a map shows test images")
-    return ImageSample(images=images, domain_ids_N=np.concatenate(domain_ids), domains=domains, per_class=per_class)
+    return ImageSample(images=images, domain_ids_N=np.concatenate(domain_ids), domains=domains)
 
 
 def _of_domain(clients: Sequence[ShownClient], contract: DataSection, per_class: int) -> ImageSet:

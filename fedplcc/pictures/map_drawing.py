@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedplcc.pictures.feature_map import FeatureMap, Panel, coloured_classes, label_spots, signed
+from fedplcc.pictures.feature_map import FeatureMap, Panel, coloured_classes, label_spots
 from fedplcc.pictures.points import Kind
 from fedplcc.pictures.style import (
     CLASS_COLOURS,
-    FAINT,
     INK,
     MARKERS,
     OTHER_COLOUR,
@@ -61,7 +60,6 @@ def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
             map_figure(feature_map),
             suffix,
             title="Features and prototypes: " + " beside ".join(panel.title for panel in feature_map.panels),
-            description=feature_map.alt_text(),
         )
 
 
@@ -97,16 +95,7 @@ def _draw_panel(axes: Axes, panel: Panel, classes: Sequence[str], colours: Seque
         _draw_domain(axes, panel, domain_id, marker, colour_N)
     _draw_stars(axes, panel, colour_N)
     _name_classes(axes, panel, classes, colours)
-    axes.set_title(f"{panel.title}\n", loc="left", fontweight="bold")
-    found = panel.silhouettes
-    axes.text(
-        0,
-        1.015,
-        f"silhouette by class {signed(found.by_class)}, by domain within a class {signed(found.by_domain_within_class)}",
-        transform=axes.transAxes,
-        fontsize=8.5,
-        color=FAINT,
-    )
+    axes.set_title(panel.title, loc="left", fontweight="bold")
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="datalim")

@@ -41,7 +41,6 @@ class Points:
         features_ND: Features, float32.
         class_ids_N: Indices into the run's classes.
         domain_ids_N: Indices into the domains shown; `NO_DOMAIN` for global prototypes.
-        weights_N: Weight of a prototype by its method; 1 for an image.
         shares_N: Share of a prototype in its class, see `shares_of_class`; 0 for an image.
     """
 
@@ -49,7 +48,6 @@ class Points:
     class_ids_N: IntArray
     domain_ids_N: IntArray
     kinds_N: IntArray
-    weights_N: DoubleArray
     shares_N: DoubleArray
 
     def __len__(self) -> int:
@@ -94,9 +92,6 @@ def points(
                 np.full(num_images, int(Kind.IMAGE)),
                 np.repeat(np.array([int(kind) for _, kind, _ in sets], np.int64), sizes),
             ]
-        ),
-        weights_N=np.concatenate(
-            [np.ones(num_images), *(prototypes.weights.astype(np.float64) for _, _, prototypes in sets)]
         ),
         shares_N=np.concatenate([np.zeros(num_images), *(shares_of_class(prototypes) for _, _, prototypes in sets)]),
     )

@@ -85,17 +85,16 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def picture_bytes(figure: Figure, suffix: str, *, title: str, description: str) -> bytes:
-    """Return the figure's file, with title and alternative text but without date and program name.
+def picture_bytes(figure: Figure, suffix: str, *, title: str) -> bytes:
+    """Return the figure's file, with its title but without date and program name.
 
     Args:
         figure: A figure drawn in `house_style`; call this within the same block.
-        description: Its text for people who do not see it.
     """
     metadata: dict[str, dict[str, str | None]] = {
-        ".png": {"Software": None, "Title": title, "Description": description},
-        ".svg": {"Date": None, "Creator": None, "Title": title, "Description": description},
-        ".pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Title": title, "Subject": description},
+        ".png": {"Software": None, "Title": title},
+        ".svg": {"Date": None, "Creator": None, "Title": title},
+        ".pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Title": title},
     }
     kind = suffix.lower()
     picture = io.BytesIO()

@@ -19,7 +19,6 @@ from fedplcc.pictures import MAP
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedplcc.pictures.feature_map import FeatureMap
 
 EXAMPLES = examples(
     "fedplcc model map fedplcc-runs/digits",
@@ -66,8 +65,6 @@ def draw_map(
     per_class: Annotated[
         int, typer.Option(help="Test images of each class and domain; at most 2000 in all.", min=1)
     ] = 40,
-    perplexity: Annotated[float, typer.Option(help="How many neighbours t-SNE counts as near.", min=1, max=1000)] = 30,
-    seed: Annotated[int, typer.Option(help="Seed of t-SNE.", min=0, max=2**32 - 1)] = 0,
     config: Config = None,
     device: Device = "auto",
     as_json: bool,
@@ -75,13 +72,14 @@ def draw_map(
     """Draw features of test images with the prototypes, before and after training.
 
     Colours are classes, shapes are domains. An outlined point is a local prototype of a client's training images, a star a
-    global one as large as its share of its class. t-SNE puts them on a plane, by cosine. Beside the picture are written its
-    points (-points.csv) and facts (-facts.json): silhouettes, a caption and an alternative text.
+    global one as large as its share of its class. t-SNE puts them on a plane, by cosine.
     """
-    from fedplcc.pictures.feature_map import Projection
-    from fedplcc.pictures.making import make_map, write_map
+    from fedplcc.pictures.making import make_map
+    from fedplcc.pictures.map_drawing import draw_map as drawn
     from fedplcc.pictures.models import before_model
     from fedplcc.pictures.shown_clients import shown_clients
+    from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
 
     trained = read_model(model, config, device)
@@ -92,16 +90,12 @@ def draw_map(
         say("both panels show the same model; of a run whose updates carry no model, it is that of round 0")
     console = console_for(json=as_json)
     with _shown_steps(console) as on_step:
-        found = make_map(
-            trained,
-            other,
-            clients,
-            per_class=per_class,
-            projection=Projection(perplexity=perplexity, seed=seed),
-            on_step=on_step,
-        )
-        files = write_map(found, place)
-    _report(found, files, console, as_json=as_json)
+        picture = drawn(make_map(trained, other, clients, per_class=per_class, on_step=on_step), place.suffix)
+    with atomic_file(place) as file:
+        file.write(picture)
+    console.print(f"written to {place}")
+    if as_json:
+        print(canonical_json({"file": str(place.resolve())}))
 
 
 def _place(out: Path | None, usual: Path) -> Path:
@@ -121,14 +115,3 @@ def _shown_steps(console: Console) -> Iterator[Callable[[str], None]]:
     """Show the present step on a terminal within the block."""
     with console.status("reading") as status:
         yield status.update
-
-
-def _report(found: FeatureMap, files: list[Path], console: Console, *, as_json: bool) -> None:
-    """Print the picture's facts and files."""
-    from fedplcc.shared.config.run import canonical_json
-
-    for line in found.lines():
-        console.print(line)
-    console.print(f"written to {files[0].parent}: {', '.join(file.name for file in files)}")
-    if as_json:
-        print(canonical_json({**found.as_json(), "files": [str(file.resolve()) for file in files]}))

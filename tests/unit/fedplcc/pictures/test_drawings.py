@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -13,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.metrics import silhouette_score
 
-from fedplcc.pictures.feature_map import FeatureMap, Panel, Projection, coloured_classes, label_spots, mapped, signed
+from fedplcc.pictures.feature_map import FeatureMap, Panel, coloured_classes, label_spots
 from fedplcc.pictures.image_sample import MOST_IMAGES, balanced, images_per_class
 from fedplcc.pictures.map_drawing import draw_map
 from fedplcc.pictures.points import NO_DOMAIN, Kind, Points, points, shares_of_class
-from fedplcc.pictures.projection import Silhouettes, project, silhouettes, usable_perplexity
+from fedplcc.pictures.projection import project
 from fedplcc.pictures.shown_clients import ShownClient, shown_clients
 from fedplcc.pictures.style import CLASS_COLOURS, MARKERS
 from fedplcc.shared.config.run import RunConfig, parse_federation
@@ -55,24 +52,15 @@ def a_pool(weights: Sequence[float]) -> PrototypeSet:
     return PrototypeSet(np.ones((3, 2), np.float32), ids, np.array(weights, np.float32), np.array([0, 1, -1]))
 
 
-def placed(shown: Points, name: str = "model", title: str = "fedplcc, round 2") -> Panel:
+def placed(shown: Points, title: str = "fedplcc, round 2") -> Panel:
     """A panel without a projection: the first two features are the plane."""
-    return Panel(
-        name=name,
-        title=title,
-        facts={"round": 2},
-        points=shown,
-        xy_N2=shown.features_ND[:, :2].astype(np.float64),
-        silhouettes=Silhouettes(by_class=0.5, by_domain=-0.001, by_domain_within_class=None),
-    )
+    return Panel(title=title, points=shown, xy_N2=shown.features_ND[:, :2].astype(np.float64))
 
 
 def a_map(
     *panels: Panel, classes: Sequence[str] = tiny_federation.CLASSES, domains: Sequence[str] = tiny_federation.CLIENTS
 ) -> FeatureMap:
-    return FeatureMap(
-        panels=panels, classes=tuple(classes), domains=tuple(domains), per_class=6, projection=Projection(perplexity=5)
-    )
+    return FeatureMap(panels=panels, classes=tuple(classes), domains=tuple(domains))
 
 
 # Points
@@ -85,7 +73,6 @@ def test_images_come_first_then_local_and_global_prototypes() -> None:
     local = shown.of(Kind.LOCAL)
     assert shown.domain_ids_N[local].tolist() == [0, 0, 0, 1, 1, 1]
     assert shown.class_ids_N[local].tolist() == [0, 1, 2] * 2
-    assert shown.weights_N[local].tolist() == [6.0] * 6
     assert shown.domain_ids_N[shown.of(Kind.GLOBAL)].tolist() == [NO_DOMAIN] * 3
     assert shown.shares_N[shown.of(Kind.IMAGE)].tolist() == [0.0] * 36
 
@@ -130,7 +117,7 @@ def test_a_map_has_as_many_images_as_it_can_show(domains: int, classes: int, exp
 
 def test_the_same_points_have_the_same_places_to_the_last_bit_and_neighbours_stay_together() -> None:
     shown = some_points()
-    first, second = (project(shown.features_ND, perplexity=8, seed=3) for _ in range(2))
+    first, second = (project(shown.features_ND) for _ in range(2))
     assert first.tobytes() == second.tobytes()
     distances = np.linalg.norm(first[:, None] - first[None], axis=2)
     np.fill_diagonal(distances, np.inf)
@@ -140,80 +127,13 @@ def test_the_same_points_have_the_same_places_to_the_last_bit_and_neighbours_sta
 def test_a_map_that_cannot_be_is_one_sentence() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidData, match="there are 4 images and prototypes to map, and a map needs 5"):
-        project(rng.standard_normal((4, 3)).astype(np.float32), perplexity=30, seed=0)
+        project(rng.standard_normal((4, 3)).astype(np.float32))
     scales = np.arange(1, 21, dtype=np.float32)[:, None]
     with pytest.raises(InvalidModel, match="features of the same direction"):
-        project(scales * np.ones((20, 3), np.float32), perplexity=5, seed=0)
-    assert (usable_perplexity(30, 2000), usable_perplexity(30, 31)) == (30, 10)
-
-
-def test_silhouettes_tell_classes_apart_and_whether_domains_mix_within_them() -> None:
-    rng = np.random.default_rng(1)
-    class_ids, domain_ids = np.repeat([0, 1, 2], 40), np.tile([0, 1], 60)
-    mixed = (np.eye(3, 8)[class_ids] + 0.05 * rng.standard_normal((120, 8))).astype(np.float32)
-    apart = mixed + 0.6 * np.eye(8)[5 + domain_ids].astype(np.float32)
-    found, shifted = (silhouettes(features, class_ids, domain_ids) for features in (mixed, apart))
-    assert found.by_class == pytest.approx(silhouette_score(mixed, class_ids, metric="cosine"), abs=1e-6)
-    assert found.by_domain == pytest.approx(silhouette_score(mixed, domain_ids, metric="cosine"), abs=1e-6)
-    within = np.mean(
-        [silhouette_score(apart[class_ids == m], domain_ids[class_ids == m], metric="cosine") for m in range(3)]
-    )
-    assert shifted.by_domain_within_class == pytest.approx(within, abs=1e-6)
-    assert found.by_class is not None
-    assert found.by_domain_within_class is not None
-    assert found.by_class > 0.9
-    assert abs(found.by_domain_within_class) < 0.05 < 0.5 < within
-
-
-def test_one_domain_or_one_image_of_each_class_has_no_silhouette() -> None:
-    features = np.eye(3, dtype=np.float32)
-    assert silhouettes(features, np.arange(3), np.zeros(3, np.int64)) == Silhouettes(
-        by_class=None, by_domain=None, by_domain_within_class=None
-    )
-    assert [signed(value) for value in (None, 0.456, -0.001, -0.3)] == ["-", "+0.46", "+0.00", "-0.30"]
+        project(scales * np.ones((20, 3), np.float32))
 
 
 # The map as data
-
-
-def test_the_table_holds_every_point_with_its_names() -> None:
-    feature_map = a_map(placed(some_points()), classes=("thin, pale", "wide", "plain"))
-    rows = list(csv.DictReader(io.StringIO(feature_map.table())))
-    assert len(rows) == 45
-    assert rows[0] == {
-        "panel": "model",
-        "x": f"{feature_map.panels[0].xy_N2[0, 0]:.4f}",
-        "y": f"{feature_map.panels[0].xy_N2[0, 1]:.4f}",
-        "class": "thin, pale",
-        "domain": "left",
-        "kind": "test image",
-        "weight": "",
-    }
-    assert (rows[36]["kind"], rows[36]["weight"], rows[39]["domain"]) == ("local prototype", "6", "right")
-    assert (rows[-1]["kind"], rows[-1]["weight"], rows[-1]["domain"]) == ("global prototype", "1", "")
-
-
-def test_the_facts_the_lines_and_the_words_agree() -> None:
-    feature_map = a_map(placed(some_points(), "before", "fedavg, round 2"), placed(some_points(), "after"))
-    facts = json.loads(json.dumps(feature_map.as_json(), allow_nan=False))
-    assert [panel["panel"] for panel in facts["panels"]] == ["before", "after"]
-    assert facts["panels"][1]["silhouette"] == {"by_class": 0.5, "by_domain": -0.001, "by_domain_within_class": None}
-    heading, first, second = feature_map.lines()
-    assert heading.split()[-4:] == ["domain", "in", "a", "class"]
-    assert first.split() == ["fedavg,", "round", "2", "+0.50", "+0.00", "-"]
-    assert len(heading) == len(first) == len(second)
-    assert facts["alt_text"].startswith("Two scatter plots of features of test images with local and global prototypes")
-    assert "fedplcc, round 2, 36 test images, 6 local and 3 global prototypes" in facts["alt_text"]
-    assert "perplexity 5, seed 0" in facts["caption"]
-
-
-def test_a_panel_is_placed_and_measured_by_its_images_alone() -> None:
-    shown = some_points()
-    panel = mapped("model", "title", {}, shown, Projection(perplexity=8, seed=3))
-    images = shown.of(Kind.IMAGE)
-    alone = silhouettes(shown.features_ND[images], shown.class_ids_N[images], shown.domain_ids_N[images])
-    assert panel.silhouettes == alone
-    assert panel.xy_N2.shape == (45, 2)
 
 
 def test_a_name_stands_where_its_class_is_densest() -> None:
@@ -241,9 +161,12 @@ def test_ten_classes_have_a_colour_of_their_own_those_with_the_most_images() -> 
 # Drawing
 
 
+TITLE = "Features and prototypes: fedavg, round 2 beside fedplcc, round 2"
+
+
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_a_map_is_drawn_with_the_same_bytes_every_time_and_says_what_it_shows(suffix: str, tmp_path: Path) -> None:
-    feature_map = a_map(placed(some_points(), "before", "fedavg, round 2"), placed(some_points(), "after"))
+    feature_map = a_map(placed(some_points(), "fedavg, round 2"), placed(some_points()))
     first, second = (draw_map(feature_map, suffix) for _ in range(2))
     assert first == second
     file = tmp_path / f"map{suffix}"
@@ -252,11 +175,11 @@ def test_a_map_is_drawn_with_the_same_bytes_every_time_and_says_what_it_shows(su
         with Image.open(file) as picture:
             picture.load()
             assert 1500 < picture.width < 3000
-            assert picture.info["Description"] == feature_map.alt_text()
+            assert picture.info["Title"] == TITLE
             assert "Software" not in picture.info
     elif suffix == ".svg":
         text = "".join(ET.parse(file).getroot().itertext())
-        assert feature_map.alt_text() in text
+        assert TITLE in text
         assert "matplotlib" not in text.lower()
     else:
         assert first.startswith(b"%PDF-")
