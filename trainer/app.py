@@ -157,7 +157,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         served.callback(device.close)
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
-        told = readings if settings.send_readings and policy.leaves.readings else none
+        told = readings if policy.leaves.readings else none
         worker = Worker(runner, connection, metrics, readings=told, gate=gate, site_log=site_log)
         if settings.metrics_port is not None:
             guard = _metrics_guard(settings, renewal)

@@ -50,7 +50,8 @@ def test_readings_arrive_in_rest_and_under_the_clients_name_unless_the_site_keep
         federation.start_aggregator("--heartbeat-interval-s", "0.2")
         ann = federation.start_trainer("ann", data, "--metrics-port", str(port), "--display-name", named)
         shy = federation.trainer("trainer-shy", "shy", data, state_dir=tmp_path / "shy")
-        shy.environment = {"FEDPLCC_SEND_READINGS": "0"}
+        (tmp_path / "policy.toml").write_text('approve = "always"\n[leaves]\nreadings = false\n')
+        shy.environment = {"FEDPLCC_POLICY": str(tmp_path / "policy.toml")}
         shy.start()
         federation.start_gateway()
 

@@ -341,9 +341,6 @@ class TrainerSettings(Settings):
     owner_port: OptionalPort = None
     """Port on loopback of a page for this site's owner: runs that wait for approval, to approve, reject or withdraw. Its
     address, with a secret, stands in the state directory: approval/page. Off if not set."""
-    send_readings: bool = True
-    """Whether heartbeats carry the training speed, the memory of the process and of the GPU, and the GPU's load. Problems
-    are reported in any case, and the trainer's own /metrics show all readings."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads with which numerical libraries start; a run's configuration sets the threads of training."""
 

@@ -48,16 +48,6 @@ def test_a_metrics_port_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, off
     assert load(AggregatorSettings).metrics_port is None
 
 
-@pytest.mark.parametrize("off", ["0", "false", "no", "off"])
-def test_a_trainer_tells_its_readings_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch, off: str) -> None:
-    assert load(TrainerSettings, TRAINER).send_readings
-    flags = [f"--{name}={value}" for name, value in TRAINER.items()]
-    assert not from_command_line(TrainerSettings, "trainer", "", [*flags, "--no-send-readings"]).send_readings
-    monkeypatch.setenv("FEDPLCC_SEND_READINGS", off)
-    assert not load(TrainerSettings, TRAINER).send_readings
-    assert from_command_line(TrainerSettings, "trainer", "", [*flags, "--send-readings"]).send_readings
-
-
 def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
