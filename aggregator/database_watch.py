@@ -30,7 +30,6 @@ class DatabaseWatch:
         Args:
             ask: A short read; blocks, and raises if the database is away.
             report: Told whether the database answers, each time that this changes.
-            answer_s: Longest wait for an answer.
         """
         self._ask, self._report = ask, report
         self._answer_s = answer_s

@@ -54,7 +54,6 @@ class Ports:
         """Prepare; nothing listens before `start`.
 
         Args:
-            settings: Addresses and limits.
             callers: Who may make which call; anyone may make any if None.
             server_credentials: Returns key and chain in PEM, read at each handshake; plain text if None.
             enrolment_credentials: The same for the port of admission, which is closed if None.

@@ -39,7 +39,6 @@ class RunWarning:
     """Trouble of a run that goes on all the same.
 
     Attributes:
-        round: The first of the rounds that show it.
         sentence: The fact and what mends it, for people.
         keys: Configuration keys that mend it in a new run, the likeliest first.
     """
@@ -68,7 +67,6 @@ def warnings_of(
 
     Args:
         accuracies: The last evaluated rounds and their mean accuracies, oldest first; the last `ROUNDS` of them count.
-        config: The run's configuration with its defaults.
     """
     last = accuracies[-ROUNDS:]
     data = config.get("data")

@@ -100,7 +100,6 @@ def decoding(
     """Yield the blocks of the model of a file, in the order of the model's file.
 
     Args:
-        precision: That the file is to have.
         read: Returns the next bytes of the file; its size is `encoded_size`.
         start: The model that the round began with.
 

@@ -64,10 +64,7 @@ class PrototypeMap:
         shares_N: float64 share of the prototype in its class's weight in its set, in (0, 1].
         nearest_N: int64 index of the nearest global prototype of the same class, by the method's comparison in the whole
             feature space; -1 for a global prototype, and for a class without global prototypes on the map.
-        owners: Clients of the local prototypes.
         explained: Share of the variance that the plane shows, 0 to 1; 1 if there is no variance.
-        left_out_global: Global prototypes beyond `MAX_GLOBAL`.
-        left_out_local: Local prototypes beyond `MAX_LOCAL`.
     """
 
     places_N2: DoubleArray

@@ -78,12 +78,7 @@ def lets_out(least: LogLevel | None, level: LogLevel) -> bool:
 
 
 def told_line(line: LogLine, least: LogLevel | None) -> LogLine | None:
-    """Return what may leave of a line; None where nothing may.
-
-    Args:
-        line: The line, which may say anything.
-        least: The level from which on the site lets lines out.
-    """
+    """Return what may leave of a line; None where nothing may."""
     names = EVENTS.get(line.event)
     if names is None or not lets_out(least, line.level):
         return None

@@ -39,11 +39,7 @@ def backward_transfer(rows: Sequence[Row]) -> float | None:
 
 
 def rarest_classes(counts: Sequence[int]) -> list[int]:
-    """Return the half of the classes with the fewest samples, rounded down; of equal ones the later come first.
-
-    Args:
-        counts: Samples of each class.
-    """
+    """Return the half of the classes with the fewest samples, rounded down; of equal ones the later come first."""
     order = sorted(range(len(counts)), key=lambda label: (counts[label], -label))
     return sorted(order[: len(counts) // 2])
 

@@ -66,7 +66,6 @@ class TensorTable:
     Attributes:
         entries: Places of the tensors; each begins where the previous one ends, the last ends with the file.
         header: The file's first bytes. A file of these bytes followed by other tensors has the same layout.
-        size_bytes: Size of the whole file.
     """
 
     entries: tuple[TensorEntry, ...]

@@ -290,7 +290,6 @@ class Worker:
 
         Args:
             reason: Reason in UPPER_SNAKE_CASE.
-            detail: The sentence for the log.
             public_detail: The sentence for the aggregator, if it differs.
         """
         last, key, hint = self._failure, work.task.key, HINTS.get(reason, "see this trainer's log")

@@ -14,8 +14,6 @@ def carried_prototypes(prototypes: PrototypeSet, classes: Sequence[str], known: 
 
     Args:
         prototypes: Global prototypes of the round, `[n, D]`.
-        classes: Class names of the new run.
-        known: Class names of the round's run.
     """
     places = {name: place for place, name in enumerate(classes)}
     ids_n = np.array([places.get(name, -1) for name in known], np.int64)[prototypes.class_ids]

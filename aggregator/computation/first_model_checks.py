@@ -173,7 +173,6 @@ def _check_mapped_tensors(
     Rows of classes that are new to the initial model may be any.
 
     Args:
-        classes: Where the run's classes are in the initial head.
         head: Places of the head's tensors in the table, as the update lists them.
     """
     heads = {table.entries[place].name for place in head if 0 <= place < len(table.entries)}

@@ -50,7 +50,6 @@ def fold_models(
 
     Args:
         table: Layout of the global model; every update has that of `sent_table`, byte for byte (see update_checks.py).
-        global_model: The model that the round started from.
         updates: The cohort's models in client-id order.
         block_elements: Elements read at a time from each blob.
         withheld: Places of the tensors that no update has; they stay as they are in the global model.
@@ -101,7 +100,6 @@ def sent_table(table: TensorTable, withheld: Sequence[int]) -> TensorTable:
     """Return the layout of the model in an update: that of the global model without the tensors that clients keep.
 
     Args:
-        table: Layout of the global model.
         withheld: Places of the tensors that no update has.
     """
     if not withheld:

@@ -82,7 +82,6 @@ def update_norm(model: Content, start: Path, table: TensorTable) -> float:
     Args:
         model: The local model w, its layout and finiteness checked.
         start: The global model w_t, of the same layout; it may have further tensors, which clients keep for themselves.
-        table: Layout of the local model.
     """
     total = 0.0
     with model.open("rb") as file, start.open("rb") as other:

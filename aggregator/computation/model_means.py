@@ -18,8 +18,6 @@ def mean_model(
 
     Args:
         models: Models of one layout with positive weights, at least one.
-        blobs: Where they are, and the mean goes.
-        block_elements: Elements of a model that are read at a time.
 
     Raises:
         PayloadCorrupt: A stored blob is missing or has changed.

@@ -38,11 +38,8 @@ class RoundInputs:
     """Inputs of a round's aggregation.
 
     Attributes:
-        run: The run, with its open round.
-        blobs: Where the inputs are, and the results go.
         block_elements: Elements of a model that are read at a time.
         earlier: Earlier updates whose prototypes are in the pool, by client id and round.
-        observer: Is told how it goes on.
         int_lists: Those of round 0: the feature size, and places of tensors by what they are.
         domains: The domain of each client, for `method.averaging = "domain"`.
     """
@@ -126,7 +123,6 @@ class RoundMade:
         model: The round's result, which is evaluated and fetched.
         newest: The model that the method came to, before any mean over rounds.
         start: The model that the next round starts from, where that is not the result.
-        server_state: What the server keeps for the next round, by name.
         norms: Sizes of what clients sent beside their models, by what it is and by client.
     """
 

@@ -35,7 +35,6 @@ class SlotInputs:
         parameters: Places of the trainable tensors in that layout, ascending.
         start: The model that clients started the round from.
         slots: File of each slot as the round before left it, by name; a slot without a file is its first value.
-        view: Facts about the run.
     """
 
     table: TensorTable
@@ -63,7 +62,6 @@ def fold_with_slots(
     Args:
         inputs: Layout, model, slots and facts.
         updates: The cohort's models in client-id order.
-        method: The method; it has slots under this configuration.
         block_elements: Elements read at a time from each file.
 
     Raises:

@@ -43,7 +43,6 @@ class Approvals:
         """Change the runs of a ledger.
 
         Args:
-            ledger: The open runs.
             audited: Returns what adds the audit's record of a change.
         """
         self._ledger, self._audited = ledger, audited

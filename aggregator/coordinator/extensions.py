@@ -102,9 +102,6 @@ class Extensions:
 def longer(document: Mapping[str, object], present: int, rounds: int) -> RunConfig:
     """Return a run's configuration with more rounds. Pure.
 
-    Args:
-        document: The configuration as it is stored.
-
     Raises:
         InvalidConfig: They are no more, the configuration does not allow so many, its learning rate or its method's loss
             changed over its rounds, or its clients made releases with noise for them.

@@ -28,7 +28,6 @@ class Memberships:
 
     Attributes:
         extensions: Which of the runs that have completed may go on.
-        limits: What it tells trainers.
     """
 
     ledger: Ledger

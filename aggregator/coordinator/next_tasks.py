@@ -29,8 +29,6 @@ class NextTasks:
         """Give tasks of the runs of a ledger.
 
         Args:
-            ledger: The open runs.
-            sessions: Who is here, and what it was given last.
             creator_of: Returns the caller that began a run, whose runs take turns with those of others.
             starter_of: Returns who that is, in words for the owner of a site.
         """

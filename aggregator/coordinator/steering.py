@@ -53,10 +53,6 @@ class Steering:
         """Steer the runs of a ledger.
 
         Args:
-            ledger: The open runs.
-            store: Knows the clients.
-            requests: Request ids that were done.
-            space: Room on the disk.
             extensions: How completed runs go on.
             run_creation: Knows whether there is room for another open run.
             leases: Of clients, which may join again, and of runs that stop.

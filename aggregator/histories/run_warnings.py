@@ -95,11 +95,7 @@ def _capped(run: Run, last: Round) -> RunWarning | None:
 
 
 def doubts(store: Store, run: Run, newest: Event | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return who makes another first model than was sent, and who sent it; nobody but in the round that begins with it.
-
-    Args:
-        newest: A problem that is about to be written.
-    """
+    """Return who makes another first model than was sent, and who sent it; nobody but in the round that begins with it."""
     makers = makers_of(store, run)
     if not makers:
         return (), ()

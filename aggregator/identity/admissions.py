@@ -88,7 +88,6 @@ class Admissions:
 
         Args:
             store: Where invitations and certificates are kept.
-            authority: Who issues certificates.
             clock: The time in seconds since the epoch.
             certificate_s: Life of a certificate in seconds.
             record: Adds a change to the audit.

@@ -83,9 +83,6 @@ class CertificateEnds:
 
         The others are one span for each role, of the certificate that ends first among those that have not ended: who has
         left the federation is not shown.
-
-        Args:
-            clients: Clients that are shown by name.
         """
         with self._lock:
             held_now = [held.span for held in self._held.values()]

@@ -43,7 +43,6 @@ class GatewayInvitation:
 
         Args:
             file: Where it lies, in a folder that only its reader and the aggregator may enter.
-            admissions: Use cases of invitations.
             address: Returns HOST:PORT of EnrolService, as the gateway beside the aggregator reaches it.
             enrolment_sha256: Returns the SHA-256 of the certificate there.
             clock: Seconds since the epoch.

@@ -197,7 +197,6 @@ class Keys:
 
         Args:
             person: Name and subject, as the audit shows them.
-            scopes: What the person may do.
             ends_at: When the provider's token ends, in seconds since the epoch; the session ends within `SESSION_S`.
             good_s: Seconds for which it holds unless `confirm` says so again.
 

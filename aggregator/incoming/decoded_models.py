@@ -44,10 +44,8 @@ def write_decoded(
 
     Args:
         payload: The update's, checked by `check_named`.
-        content: The encoded model.
         layout: Layouts of the model in an update, and of the global one.
         start: The model that the round began with.
-        writer: Takes the model.
 
     Raises:
         MalformedUpdate: check is "encoding": wrong in size, code or scales, or decoded it is not the model that is named.

@@ -146,7 +146,6 @@ def in_order(holders: Mapping[str, int], runs: Sequence[Run], *, with_awaited: b
     """Return the clients whose uploads give way, the first ones first.
 
     Args:
-        holders: Bytes of each client's uploads.
         with_awaited: Whether also the uploads give way that an open round waits for.
     """
     awaited = {client_id: _is_awaited(client_id, runs) for client_id in holders}

@@ -28,7 +28,6 @@ def damaged_blob(run: Run, earlier: Iterable[Update], blobs: BlobStore) -> BlobD
     """Return the first damaged or missing blob that no client can send again; None if all are whole.
 
     Args:
-        run: A run with an open round.
         earlier: Updates of earlier rounds whose prototypes the round uses.
     """
     owned = [("", blob) for blob in _own(run)]

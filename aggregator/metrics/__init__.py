@@ -46,12 +46,7 @@ class AggregatorMetrics:
         )
 
     def set_clocks(self, *, now: Callable[[], float], monotonic_clock: Callable[[], float], folder: Path) -> None:
-        """Set the clocks and the folder that metrics are measured with.
-
-        Args:
-            now: Clock of runs and rounds.
-            folder: The state directory.
-        """
+        """Set the clocks and the folder that metrics are measured with."""
         self.runs.use_clock(now)
         self.clients.series.use_clock(monotonic_clock)
         self.disk.file_system.follow(folder)

@@ -59,11 +59,7 @@ class ClientSeries(AtScrape):
     """Series of single clients."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
-        """Start without series.
-
-        Args:
-            clock: Monotonic clock of the sessions.
-        """
+        """Start without series."""
         self._most, self._clock = most, clock
         self._started = clock()
         self._shown: dict[str, _Shown] = {}

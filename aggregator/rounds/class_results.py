@@ -25,7 +25,6 @@ def detail_entries(reports: Sequence[Evaluation], domains: Sequence[str], model:
 
     Args:
         domains: Domains of its cohort; one without a report or test samples is None, and counts in no mean.
-        model: The model that the line's `accuracy` is of.
     """
     found = _sets(reports, domains, model)
     known = {domain: each for domain, each in found.items() if each}
@@ -44,12 +43,7 @@ def detail_entries(reports: Sequence[Evaluation], domains: Sequence[str], model:
 def detail_intervals(
     reports: Sequence[Evaluation], line: Mapping[str, Any], model: str
 ) -> dict[str, dict[str, list[float]]]:
-    """Return the intervals of the line's `macro_f1` and `auc`, low and high, by domain, with "mean" and "worst".
-
-    Args:
-        line: Its line of metrics.jsonl.
-        model: The model that the line's `accuracy` is of.
-    """
+    """Return the intervals of the line's `macro_f1` and `auc`, low and high, by domain, with "mean" and "worst"."""
     found: dict[str, dict[str, list[float]]] = {}
     for score, interval_of in (("macro_f1", _macro_f1_interval), ("auc", _area_interval)):
         values: Mapping[str, float | None] = line.get(score) or {}

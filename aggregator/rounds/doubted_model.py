@@ -31,7 +31,6 @@ def doubters(run: Run, problems: Iterable[Event], makers: Collection[str]) -> tu
     """Return the clients of the open round that make another first model than its makers sent, sorted.
 
     Args:
-        problems: Events of clients' problems in this run.
         makers: Who sent the first model.
     """
     current = run.current_round

@@ -83,10 +83,6 @@ def relative_sizes(norms: Mapping[str, Sequence[float]], num_examples: Mapping[s
 
     Sums grow with a client's samples, means do not; the norm of all rows grows where few classes have all samples, and the
     sum of their norms with the number of classes. What is far by each count is none of these. Nothing where a median is 0.
-
-    Args:
-        norms: Measures of the array.
-        num_examples: Samples of each client.
     """
     found = dict.fromkeys(norms, math.inf)
     for measured in zip(*norms.values(), strict=True):

@@ -49,7 +49,6 @@ def why_quarantined(run: Run, client_id: str, quarantine_after: int | None) -> s
 
     Args:
         client_id: The sender of the update that was just refused.
-        quarantine_after: The configuration's `admission.quarantine_after`.
     """
     refused = run.rejections.get(client_id)
     if quarantine_after is None or refused is None or refused.count < quarantine_after:

@@ -254,7 +254,6 @@ class StageContext:
     """What the line of a round in a run with stages needs of earlier rounds.
 
     Attributes:
-        place: Pass and stage of the round.
         num_seen: Stages whose test images are reported.
         rows: Accuracy by stage at the end of each earlier stage of the pass.
         class_counts: Samples of each class in all committed updates of earlier rounds, added up.

@@ -24,7 +24,6 @@ def cannot_train(
 
     Args:
         problems: Fatal problems of clients of the open round.
-        far: Accepted updates far from those of the others.
         makers: Who made the first model, in the round that begins with it.
     """
     current = run.current_round

@@ -42,21 +42,13 @@ def best_of(events: Iterable[Event]) -> Best | None:
 
 
 def best_after(known: Best | None, current: Round | None) -> Best | None:
-    """Return the best round after a round that may have committed.
-
-    Args:
-        known: The best one of the rounds before it.
-    """
+    """Return the best round after a round that may have committed."""
     judged = judged_round(current, known)
     return known if judged is None else better(known, judged)
 
 
 def judged_round(current: Round | None, known: Best | None = None) -> Best | None:
-    """Return a run's latest round as the best one of itself; None if it has not committed, or was not validated.
-
-    Args:
-        known: The best round before it, whose score it is judged by.
-    """
+    """Return a run's latest round as the best one of itself; None if it has not committed, or was not validated."""
     if current is None or current.phase is not RoundPhase.COMMITTED or not current.results_json:
         return None
     return judged_line(json.loads(current.results_json), known)

@@ -35,8 +35,6 @@ class AdminServicer(CertificateCalls, KeyCalls, SignOnCalls, AuditCalls):
         Args:
             admissions: Use cases of invitations and certificates.
             enrolment_sha256: Returns the SHA-256 of the certificate at the port of EnrolService.
-            keys: Use cases of keys.
-            roots_pem: Returns the federation's roots in PEM.
             sign_ons: Use cases of single sign-on; None where no provider is set.
         """
         self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256

@@ -42,7 +42,6 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         """Prepare.
 
         Args:
-            admissions: Use cases.
             port: Returns the port of the services that demand certificates; 0 if it is not to be told.
             clock: The aggregator's time in seconds since the epoch.
             rate: Calls that each address may make; one that admits is not counted.

@@ -28,7 +28,6 @@ def open_store(folder: Path, url: str | None, *, on_lost: Callable[[str], None])
     """Open the store of a state directory, which exists and is locked by this process.
 
     Args:
-        folder: The state directory.
         url: URL of its PostgreSQL database; None for SQLite.
 
     Raises:

@@ -27,12 +27,7 @@ class Checked:
 
 
 def check(document: Mapping[str, Any], file: Path) -> Checked:
-    """Check a comparison's tables, the configurations that they name, every cell, and every point of a sweep.
-
-    Args:
-        document: The content of the file.
-        file: Its path; paths in it are found from its folder.
-    """
+    """Check a comparison's tables, the configurations that they name, every cell, and every point of a sweep."""
     if problems := problems_of(document):
         # Cells cannot be made of it; what its data sets name can be looked at all the same.
         return Checked(None, problems=(*problems, *_problems_of_files(document, file)))

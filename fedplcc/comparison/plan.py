@@ -33,9 +33,6 @@ class Cell:
     """One training run of a comparison.
 
     Attributes:
-        dataset: Name of its data set.
-        seed: Seed of everything random in it.
-        federation: Its configuration with its clients.
         left_out: Domain whose clients evaluate only; None where all train.
         is_chosen: Whether to train it if it is missing.
         is_trial: Whether it is a trial of a sweep.
@@ -85,7 +82,6 @@ def plan(
     """Return all cells by data set, seed and row, in the order of the file, so that a first table is soon complete.
 
     Args:
-        comparison: The content of its file.
         file: Path of that file; paths of data sets' files are relative to its folder.
         only: Rows, or DATASET/ROW, that are chosen for training; all if empty.
         seeds: Chosen seeds; those that the file lacks are added. All of the file if empty.

@@ -94,10 +94,7 @@ class Findings:
     """A comparison and its cells, as every part of a report uses them.
 
     Attributes:
-        comparison: The content of its file.
-        file: The path of that file, as it was named.
         results: What tables show: the trained cells; where domains are left out, one result of all of a row and a seed.
-        whole: The trained cells, each by itself.
         choices: What a sweep has chosen, by data set and row.
         unchosen: Why a row that a sweep searches has no values yet.
     """
@@ -139,8 +136,6 @@ def read_findings(comparison: Comparison, file: Path, cells: Sequence[Cell], fai
     """Read all cells of a comparison.
 
     Args:
-        comparison: The content of its file.
-        file: The path of that file, as it was named.
         failures: Reasons of cells that could not be trained the last time, by their names.
     """
     read = [read_cell(cell, failures.get(cell.name)) for cell in cells]

@@ -42,7 +42,6 @@ def train_missing(
     A cell that cannot begin, for its data, its model or a backbone, is a failure that makes no folder.
 
     Args:
-        console: Where progress is shown.
         jobs: How many cells are trained at a time.
         interruptible: Makes the block within which a person may end the training.
         on_trouble: Takes a sentence on cells that cannot begin.

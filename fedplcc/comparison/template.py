@@ -53,7 +53,6 @@ def template(
     Args:
         datasets: Keys of each data set by name; one at least.
         rows: Keys of each row by name; one at least.
-        baseline: Rows that the others are compared with.
     """
     lines = [
         "# A comparison of fedplcc: every row is trained on every data set with every seed. Keys that are left out take",

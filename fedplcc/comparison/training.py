@@ -53,7 +53,6 @@ def train(
     """Train cells until all have ended or `should_stop()` holds; returns the reasons of failed cells by their names.
 
     Args:
-        shown: Shows their progress.
         jobs: How many cells are trained at a time.
         should_stop: Asked several times a second; the cells in training are then killed.
         log: Trackers, as texts. They are told of cells that are whole already, too, but of none that hides its test numbers.

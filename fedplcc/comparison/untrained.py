@@ -50,7 +50,6 @@ class TrialsLeft:
     """Trials of a row on a data set.
 
     Attributes:
-        count: Number of those that are not there yet.
         seeds: Seeds of every trial: the row's cells with these are copies of the chosen one.
     """
 
@@ -124,7 +123,6 @@ def untrained(
     """Say what the command would train.
 
     Args:
-        cells: All cells; those that are not chosen are left out.
         failures: Reasons of cells that could not be trained the last time, by their names.
         trials: Trials that come first, by data set and row.
     """
@@ -155,7 +153,6 @@ def trials_left(comparison: Comparison, out: Path, only: Sequence[str] = ()) -> 
     """Return the trials that a sweep's search would train, by data set and row; nothing is searched.
 
     Args:
-        comparison: The content of the comparison's file.
         only: Rows, or DATASET/ROW, that are chosen; all if empty.
     """
     sweep, left = comparison.sweep, dict[Key, TrialsLeft]()

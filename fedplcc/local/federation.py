@@ -147,12 +147,8 @@ class LocalFederation:
         """Prepare the processes; nothing starts yet.
 
         Args:
-            clients: One trainer is started for each.
             consent: What runs may name at every trainer.
             withholds: Whether trainers keep to themselves what a run of privacy.claim = "site" lets none tell.
-            state: Folder of the processes' state directories.
-            threads: Processor threads of each trainer.
-            device: On which the trainers train.
             gateway_port: Where the gateway listens; 0 for any free port.
         """
         self._clients, self._consent, self._state, self._logs = clients, consent, state, logs

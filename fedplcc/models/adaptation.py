@@ -52,7 +52,6 @@ class AdaptedModel:
     """A model that was adapted to a site.
 
     Attributes:
-        description: Of which run it is, and to what it was adapted.
         unreadable: Images that could not be read and were left out.
         doubts: Sentences on what little its images say.
     """

@@ -56,9 +56,6 @@ class ModelEvaluation:
     """Results of a model on labelled images.
 
     Attributes:
-        title: What the model is, for people.
-        data: Data specification of the images.
-        total_M: Images of each class.
         confusion_MM: How many images of class i were given class j. An image that was given no class, because its logits
             were not finite, is in no column.
         histograms: Numbers of images by their probabilities; None of more than 64 classes, and where some have none.

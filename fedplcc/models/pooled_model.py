@@ -32,7 +32,6 @@ def pooled_evaluations(
 
     Args:
         model: The first model; trained in place.
-        images: Domain and images of each client.
         should_stop: Asked before every mini-batch.
         on_share: Told of the fraction of the training that is done.
 

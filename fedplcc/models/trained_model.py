@@ -94,7 +94,6 @@ def read_trained_model(
     """Read a model with its configuration and prototypes.
 
     Args:
-        path: Folder of a run, or a model file in one.
         config_file: The run's configuration file, instead of the run.json beside the model.
         device: auto, cpu, cuda or cuda:N.
         trusted_factory: A model of a user's own code that run.json may name, because the user has named it too.

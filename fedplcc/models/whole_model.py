@@ -24,7 +24,6 @@ class RunsBackbone:
     """A backbone that a run trained.
 
     Attributes:
-        file: The whole model that has it.
         model: The model that it is of, such as timm:NAME.
     """
 
@@ -35,9 +34,6 @@ class RunsBackbone:
 
 def backbone_of_run(path: Path) -> RunsBackbone:
     """Return the backbone that a run trained, made whole beside its model.
-
-    Args:
-        path: Folder of a run, or a model file in one.
 
     Raises:
         InvalidConfig: The run trained a head alone, or no run's configuration is beside the file.
@@ -55,9 +51,6 @@ def backbone_of_run(path: Path) -> RunsBackbone:
 
 def write_whole_model(path: Path) -> Path:
     """Write a run's model with its backbone beside it; returns the file, which is the model's own where that is whole.
-
-    Args:
-        path: Folder of a run, or a model file in one.
 
     Raises:
         WeightsMissing: This host has not the backbone; the sentence says its name and SHA-256.

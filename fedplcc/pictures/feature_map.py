@@ -19,8 +19,6 @@ class Panel:
     """The part of a map that shows one model.
 
     Attributes:
-        title: Name of the model, for people.
-        points: Images and prototypes.
         xy_N2: Their places on the plane; each panel has its own plane.
     """
 

@@ -25,7 +25,6 @@ class ImageSample:
     """Test images of several domains.
 
     Attributes:
-        images: N images with their classes.
         domains: Names of the domains, sorted.
     """
 
@@ -43,7 +42,6 @@ def balanced(labels_N: IntArray, sources_N: IntArray, per_class: int) -> IntArra
     """Return the indices of at most `per_class` images of each class, in order, as evenly from the sources as possible.
 
     Args:
-        labels_N: Class of each image.
         sources_N: Data set of the domain that each image is from.
         per_class: Most images of a class.
     """

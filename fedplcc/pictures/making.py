@@ -31,7 +31,6 @@ def make_map(
         before: Another model of the same data contract; None for a map of one panel.
         clients: Clients whose test images are shown, and whose training images give the local prototypes.
         per_class: Test images of each class and domain.
-        on_step: Callback for progress.
 
     Raises:
         InvalidData, InvalidModel: As `read_sample`, `points_of` and `project`.

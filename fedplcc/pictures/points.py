@@ -39,7 +39,6 @@ class Points:
 
     Attributes:
         features_ND: Features, float32.
-        class_ids_N: Indices into the run's classes.
         domain_ids_N: Indices into the domains shown; `NO_DOMAIN` for global prototypes.
         shares_N: Share of a prototype in its class, see `shares_of_class`; 0 for an image.
     """

@@ -23,7 +23,6 @@ class ShownClient:
     """A client whose images are in a picture.
 
     Attributes:
-        name: Its id in the run.
         samples_per_class: Size of its training subset; all training images if None.
         fraction: Share of each class's training images, in place of it.
     """

@@ -56,11 +56,8 @@ class RunRecord:
     """A run's committed results.
 
     Attributes:
-        manifest: The content of run.json.
-        status: Status of the run, in its word.
         reason: Why it failed, was stopped or ended early; empty if there is nothing to say.
         metrics_lines: Lines of metrics.jsonl without line ends, in order; none before round 1 has committed.
-        timings_lines: Lines of timings.jsonl, likewise.
         model: The global model of the last committed round.
         evaluations_lines: Lines of evaluations.jsonl, likewise; none if they were not kept.
     """

@@ -247,7 +247,6 @@ def explained(
 
     Args:
         place: Dotted key, by which an example of a value is found.
-        kind: The record that has the key.
         value: Its value, or None.
         is_used: Whether the key stands; otherwise it is commented out too.
         examples: Values to show for keys that are not set.

@@ -43,7 +43,6 @@ class LocalRun:
     """A run's folder.
 
     Attributes:
-        folder: Its path, as it was found.
         round: Its last committed round; 0 if it has not ended.
         score: What `mean` and `worst` are of: accuracy, or balanced accuracy.
         mean: Mean score over domains of the last evaluated round, a fraction.
@@ -68,7 +67,6 @@ class Found:
     """Runs below some folders.
 
     Attributes:
-        runs: Those that can be read, as they were found.
         broken: A sentence for each folder that cannot be read, by its path.
         is_whole: Whether everything was looked at.
     """

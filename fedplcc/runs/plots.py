@@ -39,7 +39,6 @@ def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure
     Args:
         lines: Lines of metrics.jsonl, in order. A domain without a report in a round leaves a gap; curves lead over rounds
             that were not evaluated.
-        title: What the picture shows.
 
     Raises:
         ImportError: matplotlib is not installed.

@@ -47,7 +47,6 @@ class Site:
     """A client, its data and its device.
 
     Attributes:
-        domain: Label of the domain of its data.
         section: What the configuration says of it and of its data.
         withholds: Whether it keeps to itself what a run of privacy.claim = "site" lets none tell.
         device: auto, cpu, cuda or cuda:N.
@@ -90,7 +89,6 @@ class Engine(Protocol):
         Args:
             work: The tasks, in the order of the clients' ids.
             should_stop: Asked before every batch, or many times a second.
-            on_done: Called whenever a task is done.
 
         Raises:
             Cancelled: `should_stop()` held. Acknowledged tasks stay done, and the engine can only be closed.

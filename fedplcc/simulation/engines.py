@@ -34,8 +34,6 @@ def make_engine(
     """Return the engine that does the clients' work.
 
     Args:
-        observers: Callbacks for progress.
-        threads: Processor threads of one client's training.
         jobs: Most clients that work at a time; None for as many as the processor cores allow.
         engine: "local" for this machine: one after another in this process, or several in processes of their own. "ray"
             for a Ray cluster.

@@ -72,10 +72,7 @@ class Simulation:
         """Open the state directory, let every client read its data and join, and begin the run or go on with it.
 
         Args:
-            federation: The run and its clients.
             state_dir: Folder of the aggregator's database and blobs and of the clients' kept state; exists.
-            request_id: Names the run in this directory.
-            observers: Callbacks for progress.
             should_stop: Asked while the clients read their data.
             workers: `jobs`, `engine` and `ray_address` of `make_engine`.
 
@@ -265,12 +262,9 @@ def simulate_in_folder(
     """Train until the run has ended, and write its results into the folder.
 
     Args:
-        federation: The run and its clients.
         folder: Its folder; prepared.
-        progress: Shows progress to a person.
         should_stop: Asked before every batch, or many times a second where several clients work at a time.
         engine: "local" for processes of this machine, "ray" for those of a Ray cluster.
-        watch: Told of the run's rounds.
         workers: `jobs` and `ray_address` of `make_engine`.
 
     Raises:

@@ -37,10 +37,8 @@ class ParallelClients:
         """Prepare the pool.
 
         Args:
-            observers: Callbacks for progress.
             num_workers: How many clients work at a time.
             start: Starts a worker; called in the thread that will talk to it.
-            on_close: Called when all workers have ended.
         """
         self._sites, self._observers, self._on_close = {site.client_id: site for site in sites}, observers, on_close
         self._states = {site.client_id: ClientStates(site.states) for site in sites}

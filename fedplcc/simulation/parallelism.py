@@ -46,7 +46,6 @@ def num_workers(jobs: int | None, *, num_clients: int, threads: int, num_cores: 
 
     Args:
         jobs: Upper limit; None for as many as the processor cores allow.
-        threads: Processor threads of one client's training.
 
     Raises:
         InvalidConfig: `jobs` is below 1.

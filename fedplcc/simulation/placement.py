@@ -31,7 +31,6 @@ class Placement:
     """The home of each client, and how long its work took.
 
     Attributes:
-        homes: The worker of each client.
         reading_s: Seconds that reading a client's data took.
         seconds: Seconds that a client's last task of a kind took.
     """

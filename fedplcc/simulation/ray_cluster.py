@@ -48,7 +48,6 @@ class RayCluster:
 
         Args:
             address: HOST:PORT, or anything that Ray takes for one; None to start one.
-            threads: Processor threads of a worker.
             cores: Processor cores of a cluster of this machine alone.
             device: The clients' device; if it may be an accelerator, the workers share those of the cluster.
 

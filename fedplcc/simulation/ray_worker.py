@@ -32,7 +32,6 @@ class RayWorker:
         """Begin to work.
 
         Args:
-            level: The least level that is logged.
             folder: Where relative paths of data begin, if this machine has that folder.
             paths: Further places to look for modules.
         """

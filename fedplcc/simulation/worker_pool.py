@@ -60,7 +60,6 @@ class Order:
         kind: The kind of work; a placement estimates durations by it.
         threads: Processor threads that the worker needs.
         on_begin: Called when a worker has taken the order.
-        on_report: Called with the content of each `Report`.
         on_note: Called with a sentence for people when a worker was replaced.
         answer: Answers the worker's questions, in the worker's thread.
     """

@@ -61,7 +61,6 @@ def copies_sentences(trained: Mapping[str, Collection[str]], tested: Mapping[str
     """Return a sentence on each client whose test images another one trains on.
 
     Args:
-        trained: Digests of each client's training images.
         tested: Digests of each client's test images.
     """
     owners: dict[str, set[str]] = {}

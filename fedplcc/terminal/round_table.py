@@ -48,7 +48,6 @@ class RoundTable:
         """Choose the columns.
 
         Args:
-            domains: Names of the domains, in the order of their columns.
             width: Characters of a line; None for no limit.
             has_local: Whether clients have models of their own beside the global one.
             has_time: Whether the duration of any round is known.

@@ -102,7 +102,6 @@ def status_line(run: Run, rounds: Sequence[Round], clients: Sequence[Client], si
     """The state of an open run and the clients that it waits for, on one line.
 
     Args:
-        rounds: Its last ones.
         since: Seconds since its present phase began; None if unknown.
     """
     awaited = _awaited(run, rounds, clients)

@@ -74,7 +74,6 @@ def place_names(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[
     """Return the names of what says where a round is: its stage, its pass where there are several; none without stages.
 
     Args:
-        metrics: Its line of metrics.jsonl.
         config: The run's configuration; empty if unknown. Then there are several passes from the second one on.
     """
     if metrics.get("stage") is None:

@@ -19,7 +19,6 @@ class Observation:
         """Prepare it.
 
         Args:
-            callbacks: Trackers may be among them.
             on_note: Takes a sentence for people: that a tracker is away, or there again.
         """
         self._callbacks = [each for each in callbacks if not isinstance(each, Tracker)]

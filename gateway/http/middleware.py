@@ -203,7 +203,6 @@ class BodyLimit:
         """Limit bodies.
 
         Args:
-            app: The next application.
             small_bytes: Largest body at most paths.
             max_bytes: Largest body at the paths in `large`.
             large: Paths with larger bodies.

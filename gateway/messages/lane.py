@@ -61,7 +61,6 @@ class Lane:
         """Read the lane's place.
 
         Args:
-            file: Where the place is kept.
             source: Returns the federation's id and the connection to its aggregator; None while there is none.
             delay_s: Time after which an event is looked at.
 

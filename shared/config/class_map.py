@@ -24,7 +24,6 @@ def class_map(classes: Sequence[str], known: Sequence[str]) -> ClassMap | None:
     """Return where a run's classes are in its initial model; None if both have the same classes in the same order.
 
     Args:
-        classes: `data.classes` of the run.
         known: Those of the initial model, in the order of its outputs.
     """
     places = {name: row for row, name in enumerate(known)}
@@ -42,8 +41,6 @@ def class_fault(classes: Sequence[str], known: Sequence[str], *, drops: bool) ->
     """Return a sentence about a class of the initial model that the run would lose unasked; None if there is none.
 
     Args:
-        classes: `data.classes` of the run.
-        known: Those of the initial model.
         drops: Whether the run may lose classes (`run.drop_classes`).
     """
     kept = set(classes)

@@ -92,8 +92,6 @@ def validate(kind: type[Model], values: Any, prefix: str) -> Model:
     """Return the validated record.
 
     Args:
-        kind: Class of the record.
-        values: Values from TOML or JSON.
         prefix: Prefix of the table's keys in messages: "partition.".
 
     Raises:

@@ -31,10 +31,8 @@ class RunView:
     Attributes:
         run: The run. Its round has number, phase and cohort; blobs, updates and reports are not shown, and its seed is the
             configuration's.
-        config: The run's configuration with its defaults.
         done_clients: Clients whose part in the present phase is done, sorted.
         best_round: The best round by validation; None if none was validated.
-        labels: What people note about it.
         warnings: Trouble with which it goes on all the same; those of kinds that this version knows.
         server_state_bytes: Bytes of what the server keeps for the next round besides model and prototypes, by role.
     """

@@ -157,7 +157,6 @@ def released(sums: Sums, release: Release, key: bytes, facts: Sequence[bytes]) -
 
     Args:
         sums: Of `class_sums` with the release's clip.
-        release: Clip and noise.
         key: A secret of the client that never leaves it.
     """
     num_classes, dim = sums.sums_MD.shape

@@ -19,11 +19,7 @@ class AddressShares:
     """Count of open connections by address; used by one thread at a time."""
 
     def __init__(self, most: int, of_an_address: int = MOST_OF_AN_ADDRESS) -> None:
-        """Begin with none.
-
-        Args:
-            most: Connections that may be open.
-        """
+        """Begin with none."""
         self._most, self._of_an_address = most, of_an_address
         self._of: Counter[str] = Counter()
         self.num_open = 0

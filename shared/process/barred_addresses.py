@@ -33,7 +33,6 @@ def bar(listening: socket.socket, networks: Iterable[str]) -> bool:
     """Have the kernel drop new connections of these addresses, and of no others, at a listening socket.
 
     Args:
-        listening: The socket, or a duplicate of it.
         networks: IPv4 addresses, and networks of IPv6 of 64 bits; a few hundred at most.
 
     Returns:

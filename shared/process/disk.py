@@ -229,7 +229,6 @@ def append(path: Path, data: bytes, step: str, *, at: int, mode: int = 0o640) ->
 
     Args:
         path: The file; made if it is missing.
-        data: What comes at its end.
         step: Prefix of the failpoints.
         at: Where its good bytes end; the file's own end if that is smaller.
         mode: Permissions of a new file, before the process's umask.

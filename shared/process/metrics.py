@@ -100,7 +100,6 @@ def serve_metrics(
     """Serve /metrics from a thread; port 0 takes any free one.
 
     Args:
-        host: Address to listen at.
         guard: Who may read it; whoever reaches the port, in plain text, if None, on loopback under its names alone.
 
     Raises:
@@ -120,8 +119,6 @@ def serve_pages(
     """Serve a WSGI application from a thread, a thread for each caller; port 0 takes any free one.
 
     Args:
-        host: Address to listen at.
-        what: Its name, for the refusal and the thread.
         guard: As above; its TLS is spoken.
 
     Raises:

@@ -121,7 +121,6 @@ def record(
     """Record a span that has ended, if this process records any.
 
     Args:
-        span: Its name and time.
         number: The round; 0 for what concerns the run as a whole.
         parts: Spans within it, `MAX_PARTS` at most.
         is_round: Whether it is the round itself, which all others of the trace are within.

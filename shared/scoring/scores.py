@@ -87,11 +87,7 @@ def is_better(values: Mapping[str, float | None], known: Mapping[str, float | No
 
 
 def unfound_warning(line: Mapping[str, Any], classes: Sequence[str], total_rounds: int) -> RunWarning | None:
-    """Return the warning about classes that the model of a round never finds; None where it finds each, or has just begun.
-
-    Args:
-        line: The round's line of metrics.jsonl.
-    """
+    """Return the warning about classes that a round's model never finds; None where it finds each, or has just begun."""
     trained = line.get("class_counts")  # of a run with stages: what is still to come cannot be found
     found = [label for label in line.get("unfound") or () if label < len(classes)]
     labels = [label for label in found if trained is None or trained[label]]

@@ -58,7 +58,6 @@ class Reliability:
     """Samples of which the largest probability lies in one bin of a reliability diagram.
 
     Attributes:
-        confidence: Mean of these probabilities.
         accuracy: Share of the samples that were predicted correctly.
         num_examples: Number of samples, at least one.
     """

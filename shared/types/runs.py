@@ -86,7 +86,6 @@ class AskedAgain:
     """A request to a client to send its update of the open round again, because stored blobs of it were damaged.
 
     Attributes:
-        times: How often it was asked in this round.
         sha256s: The blobs that were damaged the last time, sorted.
     """
 
@@ -154,7 +153,6 @@ class Rejections:
         count: Number of refusals since the run began or the client was released from quarantine.
         reason: Reason of the last refusal, in UPPER_SNAKE_CASE.
         detail: The sentence in the answer to the client.
-        round: Round of the refused update.
         last_at: Time of the last refusal, in seconds since the epoch.
     """
 

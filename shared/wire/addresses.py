@@ -18,7 +18,6 @@ def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:
     """Return host and port of HOST:PORT or [IPV6]:PORT.
 
     Args:
-        address: Text that a person wrote.
         name: Name of the setting, for the error's sentence.
 
     Raises:

@@ -66,7 +66,6 @@ def translate(error: grpc.RpcError, address: str = "") -> FedplccError:
 
     Args:
         error: Error of a synchronous or an asyncio call.
-        address: The peer's address, for the sentence.
     """
     call: Any = error
     # The peer's two statuses may disagree, or what it sent be no status.

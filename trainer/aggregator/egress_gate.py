@@ -34,7 +34,6 @@ class EgressGate:
         """Prepare.
 
         Args:
-            log: Where lines go.
             epsilon: Returns what releases have cost up to now; None where that is not known or has no bound.
         """
         self._log, self._epsilon = log, epsilon

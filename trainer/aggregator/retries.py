@@ -67,7 +67,6 @@ class Retries:
         breaks often, each attempt moves some bytes. A pause ends early when the task stream receives a task.
 
         Args:
-            operation: Name for the log and the metrics.
             attempt: The call; idempotent.
             position: How far the operation has come, in bytes.
 

@@ -78,7 +78,6 @@ class RoundServiceCalls:
 
     Attributes:
         address: HOST:PORT of the aggregator.
-        client_id: Id of the client for which the trainer acts.
         instance_token: Names the trainer over its restarts.
         metrics: Where bytes and retries are counted.
         poll_hold_s: Longest time that a poll for tasks is held; None where tasks come over one stream.

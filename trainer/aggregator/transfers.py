@@ -41,7 +41,6 @@ class Download:
         """Begin with no byte.
 
         Args:
-            blob: A blob of the client's present task.
             should_stop: Asked while bytes move.
             resent: Counts bytes that arrive again.
         """
@@ -112,7 +111,6 @@ class Upload:
         """Begin.
 
         Args:
-            header: Names the blob, its round and its client.
             should_stop: Asked while bytes move.
             is_prototypes: Whether it is a prototype set, not a model.
         """

@@ -29,9 +29,7 @@ class FirstLook:
     Attributes:
         class_counts: Number of training images of each class, by the data set's own class names. Files are counted, not
             opened: unreadable ones count.
-        num_looked_at: Number of images that were opened.
         smallest_side: Smallest side of those of them that could be read, in pixels.
-        unreadable: Names of those of them that could not be read.
         why: Why the first of them could not; empty if all could.
         remarks: Sentences for the owner: what was left out, and how folders were understood.
     """

@@ -77,7 +77,6 @@ class ClientData:
 
     Attributes:
         classes: The contract's class names; labels count from 0 in this order.
-        train: At least one image, or none of a client that evaluates only.
         test: May be empty.
         validation: Training images that are set aside, see validation.py; may be empty.
         unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not

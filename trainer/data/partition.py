@@ -35,11 +35,9 @@ def dirichlet(
     afterwards: sizes do not depend on it.
 
     Args:
-        labels_N: Class of each sample.
         num_clients: K.
         alpha: Concentration > 0; the smaller, the fewer classes a client has.
         min_size: Samples of the smallest client, at least.
-        seed: Decides every draw.
 
     Raises:
         InvalidData: The samples are too few, or no draw of `MAX_ATTEMPTS` gave every client enough.
@@ -98,10 +96,7 @@ def sharding(
 
     Args:
         labels_N: Class of each training sample. M counts the classes that have any.
-        test_labels_N: Class of each test sample.
         num_clients: K.
-        shards: Number of shards for each client.
-        seed: Decides every draw.
 
     Returns:
         The clients' training samples and their test samples.
@@ -173,7 +168,6 @@ def long_tail(labels_N: IntArray, num_classes: int, *, imbalance: float, seed: i
     a class that has fewer keeps them all. The classes' order is that of the data set.
 
     Args:
-        labels_N: Class of each sample.
         num_classes: M.
         imbalance: N_min / N_max in (0, 1]; 1 keeps everything.
         seed: Decides the samples of a class that are kept.

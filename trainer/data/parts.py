@@ -46,7 +46,6 @@ class Part:
     Attributes:
         number: The client, from 0.
         rule: Divides the data set.
-        data: The data set to divide.
         stage: The one task that is meant, from 1; None for all.
     """
 
@@ -141,7 +140,6 @@ def long_tailed(source: Source, text: str) -> Source:
     """Return the data set with the training images of its classes thinned to a long tail; see `partition.long_tail`.
 
     Args:
-        source: Data set.
         text: The rule with its settings: `long_tail(imbalance=0.1,seed=0)`.
 
     Raises:

@@ -50,7 +50,6 @@ class Reader:
 
     Attributes:
         store: Where images lie that memory is not to hold; None for memory alone.
-        should_stop: Asked between pieces.
         share: Share of the store's `in_memory_bytes` that may be taken.
     """
 
@@ -69,11 +68,7 @@ IN_MEMORY = Reader()
 
 
 class Read(NamedTuple):
-    """Images that were read, in the source's order.
-
-    Attributes:
-        unreadable: Names of those that could not be read.
-    """
+    """Images that were read, in the source's order."""
 
     images: Images
     numbers_N: IntArray

@@ -34,7 +34,6 @@ class Kind:
     """A kind of data set.
 
     Attributes:
-        form: Form of its specification, for messages.
         open: Opens it, given the text after the kind and its colon, and the run's `test_every`.
     """
 

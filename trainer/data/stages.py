@@ -57,7 +57,6 @@ class StreamData:
 
     Attributes:
         contract: The run's `[data]`.
-        specs: Specification of each stage.
         stages: Data by stage, from 1.
         balanced_test: The client's part of the whole test set of the data that are divided, whatever its labels; empty
             where its data are no part.

@@ -37,7 +37,6 @@ def subset_size(available: int, samples_per_class: int | None, fraction: float |
     """Return the number of images used of a class; a class with fewer than asked for keeps all of them.
 
     Args:
-        available: Images of the class.
         fraction: Share of the class's images, rounded to the nearest number but at least one. At most one of the two is
             given; without both all images are used.
     """

@@ -54,13 +54,9 @@ class Survey:
     """A data set in numbers.
 
     Attributes:
-        classes: Its own class names, in its order.
         train: Training images of each class; files are counted, whether they can be read or not.
-        test: Test images of each class.
         smallest: Size of the image with the smallest side among those that were read; None if none could be read.
         largest: Size of the image whose smaller side is the largest.
-        num_looked_at: Number of images that were tried.
-        unreadable: Names of those of them that could not be read.
         is_whole: Whether every image was read.
         note: Remark that belongs into every report of results on this data; empty if there is none.
         reasons: Number of the images that could not be read, by the reason.

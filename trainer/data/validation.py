@@ -32,7 +32,6 @@ def held_out(
 
     Args:
         labels_N: Class of each training image, an index into `class_names`.
-        class_names: The data set's own class names.
         every: The run's `[data] validation_every`; None for no such rule.
         per_class: The client's own number, which goes before the run's rule.
         seed: That of the client's training subset.

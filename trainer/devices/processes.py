@@ -37,11 +37,6 @@ Work = Callable[[Group], object]
 def group_of(devices: Sequence[torch.device], work: Work, threads: int, should_stop: ShouldStop) -> Iterator[Group]:
     """Let further devices do their work while the block does the first one's.
 
-    Args:
-        devices: All devices, the first one first.
-        threads: Processor threads of each process.
-        should_stop: Asked all the time.
-
     Raises:
         Cancelled: `should_stop()` held.
         FailedPrecondition: The work cannot be sent: code of the site's owner that Python cannot pickle.

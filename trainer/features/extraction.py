@@ -57,11 +57,7 @@ def view_facts(config: RunConfig, number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Extraction:
-    """How features of a run's images are computed at a site.
-
-    Attributes:
-        cache: Where rows are kept.
-    """
+    """How features of a run's images are computed at a site."""
 
     backbone: FrozenBackbone
     facts: bytes

@@ -70,7 +70,6 @@ class ImageAttack:
 
         Args:
             model: Keeps `models.FeatureModel`; its parameters, gradients and running statistics stay as they are.
-            x_B3SS: Normalised images.
         """
         extractor = cast(FeatureModel, model)
         modes = [(part, part.training) for part in model.modules()]

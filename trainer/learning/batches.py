@@ -41,7 +41,6 @@ def batches(num_examples: int, batch_size: int, *, seed: int, client_id: str, ro
     Args:
         num_examples: At least 1.
         batch_size: At least 2; a batch may hold one more.
-        client_id: The client whose data it is.
     """
     for number in count():
         generator = torch.Generator().manual_seed(derive_seed("batches", seed, client_id, round, number))

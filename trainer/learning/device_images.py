@@ -75,7 +75,6 @@ class DeviceImages:
 
         Args:
             contract: Gives the mean and the deviation by which images are normalised.
-            device: Where batches are made.
             free_bytes: Free memory of the device; measured if None.
         """
         stored = None

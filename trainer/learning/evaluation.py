@@ -86,7 +86,6 @@ def evaluate(
         model_name: GLOBAL_MODEL, LOCAL_MODEL or ALONE_MODEL.
         score: Scores by which it predicts classes; its logits if None.
         attack: Changes the images first; it follows the model's logits, also where `score` names classes.
-        should_stop: Asked before every batch.
 
     Raises:
         Cancelled: `should_stop()` held.
@@ -165,7 +164,6 @@ def predicted_classes(
         scores: C ways to predict classes, in one pass over the images; None for the logits.
         has_bins: Whether bins of probabilities follow; of at most 64 classes.
         temperature: What logits are divided by before probabilities are made of them.
-        should_stop: Asked before every batch.
 
     Raises:
         Cancelled: `should_stop()` held; it is asked before every batch.

@@ -170,7 +170,6 @@ def reference_models(
 
     Args:
         model: Gives architecture and device.
-        received: The global model of the round.
         state: What the client kept from its last committed update; None at its first participation.
     """
     references = {}

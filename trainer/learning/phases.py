@@ -22,7 +22,6 @@ class PlannedPhase:
 
     Attributes:
         trains: Part of the model that is trained.
-        steps: Number of mini-batches.
     """
 
     trains: Trains

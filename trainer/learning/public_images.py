@@ -93,10 +93,8 @@ def learn_from_public(
     """Train a model in place, once over all whole batches; return the mean of each loss term over them.
 
     Args:
-        model: On the device of the images.
         targets: Arrays of n rows, as the server sent them.
         inputs: Those of the client's training in this round.
-        should_stop: Asked before every batch.
 
     Raises:
         Cancelled: `should_stop()` held; the model is somewhere in between.

@@ -66,7 +66,6 @@ class RoundInputs:
     Attributes:
         method: Its client loss is minimised, with `config.method` as its hyper-parameters.
         round: Number of the round, from 1.
-        client_id: The client whose data it is.
         prototypes: The round's global prototypes; empty before the first aggregation.
         client_state: The state that the client kept from its last committed update; None at its first participation.
         scalars: Numbers that came with the task.
@@ -126,7 +125,6 @@ class LocalTraining:
 
     Attributes:
         losses: Mean of each loss term over the steps, without its coefficient, in the method's order.
-        num_steps: Number of mini-batches.
         num_clipped_steps: Number of steps whose gradient was longer than `clip_norm`.
         client_state: The state that the client keeps if this update is committed; None where it keeps none.
         seen: Features `[S, D]`, float32, and labels `[S]` of the samples that the last pass saw, in the data's order and in

@@ -88,9 +88,6 @@ def tensor_lists(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int,
     """Return which tensors are trained, belong to the head and belong to BatchNorm layers, as round 0's update says it.
 
     A model whose classifier is no part of it with a name of its own has no list of its head.
-
-    Args:
-        names: Names of its state tensors in the order of their file.
     """
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     members = {PARAMETERS: trained, BATCH_NORM: set(_batch_norm_names(model))}

@@ -50,8 +50,6 @@ class Refusal:
     """A key of the policy that forbids a run.
 
     Attributes:
-        key: The policy's key, dotted.
-        allows: The policy's value.
         asks: What the run has, in words: its key and value.
     """
 

@@ -70,7 +70,6 @@ class Charge:
         clip: C.
         noise: z.
         run_hash: SHA-256 of the run's configuration.
-        run_id: The run that it was first made in.
     """
 
     name: str

@@ -148,7 +148,6 @@ class Delivery:
         """Promote or drop the staged update of an earlier task, and remove everything of runs that have ended.
 
         Args:
-            job: The present task.
             identity: Names the update that the task asks for; None for an evaluation.
 
         Returns:

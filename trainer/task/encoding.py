@@ -34,10 +34,7 @@ def encoded_update(
     """Return an update's model decoded and encoded, both as bytes, and what rounding left out, for the client's state.
 
     Args:
-        model: The trained tensors that the update has.
-        start: The model that the round began with.
         kept: The client's state, with the errors of its last committed update.
-        section: How models travel.
     """
     table = read_header(io.BytesIO(to_bytes(model)))
     errors = {name.removeprefix(ERROR): array for name, array in (kept or {}).items() if name.startswith(ERROR)}

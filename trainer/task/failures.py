@@ -42,7 +42,6 @@ def site_failures(model: ModelSection, *, withholds: bool = False) -> Iterator[N
     """Within the block, turn errors of memory and of the model's own code into errors of this module; others pass unchanged.
 
     Args:
-        model: The model that is made or used.
         withholds: Whether the sentence of no error leaves the site.
 
     Raises:

@@ -395,7 +395,6 @@ def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Modu
     """Return a model that holds these arrays, on the site's device.
 
     Args:
-        arrays: Tensors by name.
         is_own: Whether they are of the client's own kind, if it has one; else they are of the run's specification.
     """
     arrays = dict(arrays)  # a download happens here, before the clock runs

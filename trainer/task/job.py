@@ -56,14 +56,12 @@ class Loaded:
 
     Attributes:
         contract: The run's `[data]`.
-        seed: The run's seed, which decides the subset.
         class_counts: Training images per class, in the contract's order.
         test: Test images; may be empty.
         validation: Training images that are set aside and never trained on; may be empty.
         own_classes: Classes that the client has training images of; with stages, in those seen so far.
         groups: The patient, lesion or camera of each training image; none where none are named.
         features: SHA-256 of what decides the features that stand for the images; None where the images are there.
-        stage: In a run with stages, facts about the present one.
     """
 
     contract: DataSection
@@ -97,7 +95,6 @@ class Job:
     Attributes:
         client: The client as it takes part in the run.
         aggregator: Where blobs come from and results go.
-        speed: Measures training.
         metrics: Where to count; None for nowhere.
         should_stop: Asked before every batch and between the parts of the task.
         timings: Measurements of the task by name, in seconds, bytes and counts.

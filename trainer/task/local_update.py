@@ -83,7 +83,6 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     """Train on the client's data, from the round's model or the client's own, and return the update.
 
     Args:
-        inputs: Fetches what came with it.
         client_state: The state that the client kept from its last committed update; None where there is none.
 
     Raises:
@@ -176,7 +175,6 @@ def train_part(site: ClientSite, arrays: ModelArrays, data: DeviceImages, given:
     """Train a copy of the model on a further device's parts of the mini-batches, in a process of its own.
 
     Args:
-        data: The client's training images without these.
         given: Inputs of the training by name; see `GIVEN`.
     """
     config: RunConfig = given["config"]

@@ -121,7 +121,6 @@ def settled(
 
     Args:
         membership: The aggregator's newest answer to Join, later than every attempted commit.
-        run_id: The run of the present task.
         identity: Names the update that is wanted now; None where the run wants none.
         keeps_sent: Whether a committed update is kept.
     """
@@ -171,9 +170,7 @@ def is_outdated(promoted: Promoted, last_committed: CommittedUpdate | None, *, r
     backup and is at an earlier round.
 
     Args:
-        promoted: Entry of the state.
         last_committed: The client's last committed update in any run, if it is known.
-        round: The next round to train.
     """
     if promoted.update.round >= round:
         return True

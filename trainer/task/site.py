@@ -31,7 +31,6 @@ class ClientSite:
     """Facts about a client that no run changes.
 
     Attributes:
-        domain: Label of the domain of its data.
         display_name: Name for people; empty if it has none.
         data: Data specification, see data/README.md.
         samples_per_class: Size of a class-balanced training subset; all samples if None.
@@ -48,7 +47,6 @@ class ClientSite:
         consent: The code and the weights that the documents of runs may name.
         budget: What its releases of class sums cost over all runs; None where it makes none.
         tells_counts: Whether it tells its images of each class when it joins, before any run is known.
-        policy: What its owner forbids.
     """
 
     client_id: str

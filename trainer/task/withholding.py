@@ -65,7 +65,6 @@ def told_counts(counts: EvaluationCounts, thresholds: Thresholds, withhold_below
     A set with a class of very few images has neither a confusion matrix nor histograms.
 
     Args:
-        counts: Of the set under a model.
         withhold_below: Images of a class below which matrix and histograms stay.
     """
     if sum(counts.total) < thresholds.test_images:

@@ -32,7 +32,6 @@ class Work:
         client_state: The state to keep if the update is committed; None where there is none.
         uploads: Bytes of the groups that the update has beside its model.
         losses: Means of the loss terms of parts, by name.
-        int_lists: Integer lists of the update.
         prototypes: The client's prototypes; empty in a method without any.
         num_excluded: Samples that no prototype stands for.
     """

@@ -24,11 +24,7 @@ COUNTER = "num_batches_tracked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Tensors of a model.
-
-    Attributes:
-        shapes: Shapes of the backbone's tensors by name.
-    """
+    """Tensors of a model."""
 
     shapes: Mapping[str, tuple[int, ...]]
     classifier: Collection[str]
@@ -44,7 +40,6 @@ def backbone_arrays(model: str, arrays: Mapping[str, Array], source: str) -> dic
     Args:
         model: timm:NAME, resnet10 or resnet18.
         arrays: The file's tensors by name; see reading.py.
-        source: The file, for errors.
 
     Raises:
         InvalidModel: There is no such model, or the file is of another one.

@@ -53,7 +53,6 @@ class Backbone:
     Attributes:
         name: The owner's name of it, which a run's `model.weights` says for people.
         sha256: Its name by content, which a run's `model.weights_sha256` says.
-        model: The model that it is of: timm:NAME, or a built-in one.
         source: The package, file or address that it came from.
         runs: The runs that trained it, the last first, where it comes from a run's folder.
         licence: Licence of the weights; empty where the source does not tell.
@@ -84,9 +83,6 @@ class WeightsStore:
 
     def load(self, sha256: str, name: str = "") -> dict[str, Tensor]:
         """Return a backbone's tensors under the names that the model has for them.
-
-        Args:
-            name: The run's name of it, for the error.
 
         Raises:
             WeightsMissing: There is no such backbone, or its file does not hold it; nothing of it was used.

@@ -79,7 +79,6 @@ def pooled_updates(run: Run, store: Store, number: int, present: Set[str]) -> tu
     Args:
         run: The run; its eligible clients alone are in a pool.
         number: The round, from 1.
-        present: Clients with an update of the round itself.
     """
     method, num_past = config_of(run).method, num_past_rounds(run)
     if not isinstance(method, PrototypeConfig) or not num_past:

@@ -42,9 +42,6 @@ def verified(
 
     Args:
         token: JWS in compact form.
-        keys: Public keys of the provider.
-        issuer: Issuer that the owner has set.
-        client_id: Id of this federation at the provider.
         nonce: What the sign-on's beginning sent; None where the way has none.
         now: Seconds since the epoch.
 

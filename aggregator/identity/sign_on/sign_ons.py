@@ -94,8 +94,6 @@ class SignOns:
 
         Args:
             rules: What its claims mean here.
-            keys: Sessions are opened in them.
-            name: The provider's name for people.
             scopes: What the provider is asked for, with spaces between.
             clock: The time in seconds since the epoch.
             steady: A clock in seconds that nobody sets.

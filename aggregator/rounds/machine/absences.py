@@ -55,7 +55,6 @@ def drop_absent(
             expected as long as the others cannot make the quorum.
         moving: Clients that made progress lately.
         unknown: Clients whose state is not known yet. A run that waits for them continues to wait.
-        quorum: The quorum of the phase.
         fails: Whether the run fails without a quorum; else it waits.
         now: Time in seconds since the epoch.
     """

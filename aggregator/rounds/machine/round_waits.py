@@ -32,7 +32,6 @@ def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT, *, is_asked: bool = Tr
     """Whether the open round has a quorum of reports and waits for no more.
 
     Args:
-        quorum: The quorum of the phase.
         is_asked: Whether clients are asked for reports on this round; if not, none is missing.
     """
     current = run.current_round

@@ -33,7 +33,6 @@ class Uploads:
         """Prepare.
 
         Args:
-            folder: The state directory.
             on_whole: Called with the SHA-256 of each upload that matched it.
         """
         self.folder = folder / "incoming"

@@ -20,7 +20,6 @@ def write_revision(message: str, migrations: Path = revisions.MIGRATIONS) -> Pat
 
     Args:
         message: Summary of the migration, a few words on one line.
-        migrations: Folder of env.py and the migrations.
     """
     from alembic import command
     from alembic.script import ScriptDirectory

@@ -69,7 +69,6 @@ def copy_to_sqlite(url: str, state: str, file: Path) -> None:
     """Copy a consistent snapshot of all rows; an aggregator may write meanwhile.
 
     Args:
-        url: URL of the PostgreSQL database.
         state: `writer.state` as recorded in the state directory.
 
     Raises:

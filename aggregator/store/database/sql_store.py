@@ -70,11 +70,7 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
 
     @classmethod
     def in_folder(cls, folder: Path, *, on_lost: Callable[[str], None] = lambda _why: None) -> SqlStore:
-        """Open the SQLite store of a state directory.
-
-        Args:
-            folder: The state directory.
-        """
+        """Open the SQLite store of a state directory."""
         return cls(Sqlite(folder / "aggregator.sqlite", on_lost))
 
     @classmethod

@@ -83,7 +83,6 @@ def by_domains(scores: Array, statistic: Statistic) -> Interval | None:
 
     Args:
         scores: `[N, D]`.
-        statistic: What is computed of each resample.
     """
     count, num_domains = scores.shape
     if count < 2:

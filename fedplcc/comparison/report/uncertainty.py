@@ -37,7 +37,6 @@ class Estimate:
     """A statistic of a row, or of its differences from a baseline; fractions.
 
     Attributes:
-        value: The statistic of the runs that there are.
         by_runs: Its interval over whole runs; None of a single run.
         by_domains: Its stratified interval, the runs drawn anew for each domain.
     """

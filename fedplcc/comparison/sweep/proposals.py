@@ -44,7 +44,6 @@ def propose(sweep: SweepSection, key: tuple[str, str], number: int, finished: Se
     Args:
         key: Data set and row.
         number: The trial's number, from 0.
-        finished: The trials before its batch, in their order.
 
     Raises:
         InvalidConfig: Optuna is not installed.

@@ -17,7 +17,6 @@ class Trial:
     """A row with a point.
 
     Attributes:
-        name: Name of the row among the trials.
         point: Its settings by dotted key.
         accuracy: Its accuracy on validation images, the mean over the sweep's seeds, a fraction; None where it has none.
     """
@@ -34,9 +33,7 @@ class Choice:
 
     Attributes:
         basis: Hash of all that the choice depends on but the trials' outcomes; another one makes the choice void.
-        criterion: What chose, in words.
         chosen: The best trial, the first one of equals.
-        trials: All of them, in their order.
     """
 
     basis: str

@@ -45,9 +45,7 @@ class Found:
     """What a search has found.
 
     Attributes:
-        comparison: The comparison with the chosen values.
         choices: The choices by data set and row.
-        unchosen: Why a row has none.
         was_interrupted: Whether a person ended the training of trials.
     """
 
@@ -82,7 +80,6 @@ def search(
     """Choose values for the rows of a sweep; a comparison without one is returned as it is.
 
     Args:
-        comparison: The content of the comparison's file.
         only: Rows, or DATASET/ROW, whose values are searched now; all if empty. Others keep what was chosen.
         train: Trains trials; None to take what was chosen before, and search nothing.
 

@@ -20,7 +20,6 @@ async def archive_of(aggregator: RunServiceClient, view: RunView, last: int) -> 
     """Yield the archive: what `fedplcc run fetch` writes but the picture, up to a committed round.
 
     Args:
-        aggregator: Where the files come from.
         last: Its last committed round; the files are of the run as it was then.
 
     Raises:

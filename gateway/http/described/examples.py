@@ -255,7 +255,6 @@ def value_of(schema: Schema, schemas: Mapping[str, Schema], path: str, field: st
     """Return the example of a schema.
 
     Args:
-        schema: Of an answer, or of a part of one.
         path: The operation's path, for links.
         field: Name of the field whose value it is; empty for the whole.
         owner: Name of the document that has the field.

@@ -91,7 +91,6 @@ class Operations:
         The handler's name is the operation's id. The first line of its docstring is the summary, the rest the description.
 
         Args:
-            path: Path, with parameters in braces.
             refusals: Errors that this operation may raise; where a run may be missing, it may have been deleted, too.
             http_refusals: Statuses of `problem.HTTP_PROBLEMS` that this operation may have.
             responses: Documentation of successes, by status, that the handler's signature does not give.

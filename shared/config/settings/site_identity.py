@@ -18,9 +18,6 @@ JOINED = STATE / "trainer"
 def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trainer's settings, completed from the identity in its state directory, if there is one.
 
-    Args:
-        values: Settings that were given, by name.
-
     Raises:
         InvalidConfig: The identity cannot be read, is none of a client, or of another client than the one given.
     """

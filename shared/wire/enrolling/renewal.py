@@ -116,7 +116,6 @@ class Renewal:
             on_renewed: Called from the thread with the new credentials, which are on the disk then.
             http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
             clock: Seconds since the epoch.
-            rng: Source of the jitter.
 
         Raises:
             InvalidConfig: There are no credentials.

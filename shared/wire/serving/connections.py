@@ -195,7 +195,6 @@ class Connections:
         """Note the end of a call; returns why its connection ends, if there were too many in vain.
 
         Args:
-            connection: An answer of `called`.
             is_unread: Whether the call failed before its request was read.
             is_refused: Whether it was refused for what its caller is, may or has used up.
         """

@@ -59,7 +59,6 @@ class Requests:
             decode: Makes a message of its bytes; the generated code's.
             is_stream: Whether the method takes a stream.
             idle_s: Longest wait for the request of a method that takes one.
-            received: Called for each message as it arrives.
         """
         self._decode, self._is_stream, self._idle_s = decode, is_stream, idle_s
         self._received = received
@@ -74,7 +73,6 @@ class Requests:
         """Return the request of a method that takes one.
 
         Args:
-            call: The call's record, told of the request.
             require_still: Called before a request that was slow to arrive is decoded; raises if its caller may not any more.
 
         Raises:

@@ -88,12 +88,10 @@ class RpcServer:
         """Prepare a server.
 
         Args:
-            host: Address to listen at.
             port: Port; 0 takes any free one.
             tls: Certificate and roots; plain text if None.
             callers: Who may make which call; anyone may make any if None.
             insecure: Whether plain text is accepted off loopback.
-            observer: Observer of every call of our services.
             quiet: Short names of methods whose successes are logged at debug.
             keepalive_s: Silence after which the other end of a connection is pinged.
             idle_s: Longest time in which the reader of a stream may read nothing.

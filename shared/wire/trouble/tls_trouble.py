@@ -31,7 +31,6 @@ def tls_trouble(address: str, held: HeldCertificate, *, http_proxy: str = "", no
 
     Args:
         address: HOST:PORT.
-        held: The own certificate and the roots.
         http_proxy: HOST:PORT of an HTTP proxy on the way; none if empty.
         now: Seconds since the epoch; the clock's if None.
     """

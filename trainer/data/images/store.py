@@ -108,10 +108,6 @@ class ImageStore:
     def make_room(self, name: str, num_rows: int, num_new: int, row_bytes: int) -> bool:
         """See that new images fit, within `locked`: files of other sizes go, the oldest first, at last those of this one.
 
-        Args:
-            name: The files of this size.
-            num_new: Those of them that are not kept yet.
-
         Returns:
             Whether the files of this size are still there; without them all images are new.
 

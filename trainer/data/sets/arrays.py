@@ -43,7 +43,6 @@ class DatasetArrays:
         classes: Name of each label in order; without it, label i is named `str(i)`.
         groups_train: Patient, lesion or camera of each training image, texts or whole numbers; images of a group have one
             side and one role.
-        groups_test: As `groups_train`, of the test images.
     """
 
     x_train: Any

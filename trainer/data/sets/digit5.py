@@ -40,7 +40,6 @@ class _Mat:
     """Place of one split of a domain in MATLAB files.
 
     Attributes:
-        images: Names that the array of images may have.
         labels: Name of the labels: digits, digits with 10 for 0, or ten columns of which one is 1.
     """
 
@@ -55,7 +54,6 @@ class _Domain:
 
     Attributes:
         mats: Pairs of a training and a test split; the first whose files are there is read.
-        npz: Names of npz files.
         folders: Names of its folder without capitals and signs.
     """
 

@@ -88,7 +88,6 @@ def open_folder(root: Path, test_every: int, splits: tuple[str, str] | None = No
     folders within a class folder belong to the class.
 
     Args:
-        root: The data set's folder.
         test_every: Of so many images one is for testing, for a folder without sides.
         splits: Names of the folders for training and testing; those of layout.py if None.
 

@@ -46,7 +46,6 @@ def read_labels(path: Path, root: Path, group: str | None) -> tuple[list[Entry],
     """Return the images of a labels file in the order of their paths, and remarks for the owner.
 
     Args:
-        root: The folder that the paths are below.
         group: Name of the column of groups; `group` where there is one if None.
 
     Raises:

@@ -36,7 +36,6 @@ class Layout:
     Attributes:
         sides: Of each side, the folder of each class, by the folder's name. Without `TRAIN`, `classes` are to be divided.
         classes: The folder of each class, where no side is given.
-        remarks: How the folders were understood.
     """
 
     sides: Mapping[str, Mapping[str, Sequence[str]]]

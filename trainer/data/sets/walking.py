@@ -91,7 +91,6 @@ class Walk:
     """A walk through the folders of one data set, which remembers where it has been.
 
     Attributes:
-        left_out: Number of files that are left out, by what they are.
         hidden: Images, and folders that hold some, whose names begin with a dot.
         packed: Archives beside the class folders.
     """
@@ -100,7 +99,6 @@ class Walk:
         """Prepare.
 
         Args:
-            root: The data set's folder.
             is_class: Whether it is the one folder to walk through itself.
         """
         self._root = root

@@ -131,7 +131,6 @@ class Augmentation:
 
         Args:
             names: Keys of `CHANGES`; others are left out.
-            seed: Decides every draw.
             others: Changes of other packages, made after these in their order, on images in host memory.
         """
         together = torch.Generator().manual_seed(seed)
@@ -160,7 +159,6 @@ def view_of(image_SS3: Tensor, names: Sequence[str], number: int) -> Tensor:
     """Return a changed copy of an image, uint8 `[S, S, 3]` in host memory: a function of its pixels and of these alone.
 
     Args:
-        image_SS3: The image, in host memory.
         names: Keys of `CHANGES`.
         number: Which copy, from 1.
     """

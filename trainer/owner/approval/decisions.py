@@ -39,7 +39,6 @@ class Decision:
         code: SHA-256 of its code.
         terms: SHA-256 of the document without what a matching run may change.
         by: Who decided, as this host names them; empty for a no that was read in a line that does not hold.
-        reason: What the owner says to it.
         torch: Version of torch that the site had when it was decided; empty where that is not known.
         before: HMAC of the decision before; of the first, HMAC of the last one that the aggregator was told of before the
             decisions began anew, empty for none.

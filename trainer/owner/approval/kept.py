@@ -103,7 +103,6 @@ class Kept:
 
         Args:
             asked: What it asks for, as the owner was shown it; None for what the last decision about it was bound to.
-            reason: What the owner says to it.
 
         Raises:
             FailedPrecondition: There are too many decisions.

@@ -78,11 +78,8 @@ class Line:
     """One line.
 
     Attributes:
-        time: When it was written, in UTC.
         run: The run; empty where the message is of none.
         round: The round; None where the message is of none.
-        what: The kind of the message.
-        roles: Roles of the blobs that it carries or names.
         sha256: SHA-256 of the message's bytes, of an upload those of its blob.
         claim: What the run claims; None where the message is of no run.
         epsilon: Epsilon of all releases of the client up to then; None where that is not known or has no bound.
@@ -159,7 +156,6 @@ class EgressLog:
         Args:
             folder: The trainer's state directory, which is there when the first message leaves.
             clock: Seconds since the epoch.
-            releases: Returns the number of releases in the client's budget.
         """
         self._folder, self._path, self._max_bytes, self._clock = folder, folder / LOG_FILE, max_bytes, clock
         self._releases, self._most = releases, 0

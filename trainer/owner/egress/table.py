@@ -50,7 +50,6 @@ class Row:
 
     Attributes:
         fields: Fields of their requests; those of a message within a message after a dot.
-        made_of: Sources of the fields.
         policy: Key of the owner's policy that withholds them, or forbids the run that asks for them; empty where none does.
         at_site: What becomes of them where the claim covers all that is made of training images.
     """

@@ -54,7 +54,6 @@ def new_rows(
     Args:
         model: A model of the run's specification, whatever its values.
         received: State of the first model.
-        classes: Where the run's classes are in the initial model.
     """
     drawn = _drawn_head(model, classes, seed)
     places = [place for place, row in enumerate(classes.rows) if row is None]
