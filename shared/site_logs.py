@@ -48,7 +48,6 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     "finished_update_found": (),
     "forgetting_waits": ("reason",),
     "idle": ("asked",),
-    "idle_calls_are_cut": (),
     "inline_blobs_refused": ("reason",),
     "manifest_damaged": (),
     "not_renewed": ("reason",),

@@ -40,7 +40,6 @@ from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Forgotte
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
-from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
 from fedplcc.trainer.aggregator.round_service import LEAVING_S
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled, pause
@@ -309,7 +308,7 @@ class Worker:
     # The thread that follows the task stream
 
     def _follow(self) -> None:
-        waits, detector = backoff(self._client.rng), ProxyDetector()
+        waits = backoff(self._client.rng)
         trouble: str | None = None
         while not self._is_ending:
             assert self._record is not None
@@ -319,23 +318,17 @@ class Worker:
                 self._forget(membership.forgotten_runs)
                 if self._gate is not None:
                     self._gate.forget(but_of=membership.open_runs)
-                self._warn_of_proxy(detector.joined())
                 end: StreamEnd | None = None
                 for step in self._client.follow():
                     if isinstance(step, StreamEnd):
                         end = step
                         continue
-                    detector.received(time.monotonic())
                     trouble, waits = None, backoff(self._client.rng)
                     self._answered_at = time.monotonic()
                     self._connected(True)
                     self._push(step)
                 if end is StreamEnd.REFRESHED:
                     continue
-                if end is None:
-                    detector.broke(time.monotonic())
-                else:
-                    detector.ended()
                 trouble = self._disconnected(
                     trouble, end.value if end else "stream_ended", "the aggregator ended the stream"
                 )
@@ -347,7 +340,6 @@ class Worker:
                     self._fatal = error
                     self.end()
                     return
-                detector.broke(time.monotonic())
                 trouble = self._disconnected(trouble, error.reason, error.detail)
             except Exception as error:  # an answer that no check foresaw: without this thread nothing would be followed
                 trouble = self._disconnected(trouble, Internal.reason, type(error).__name__, error)
@@ -374,15 +366,6 @@ class Worker:
     def _log_trouble(self, reason: str, detail: str, crash: Exception | None) -> None:
         level = logging.DEBUG if self._vain.wait_s("join") else logging.WARNING
         log.log(level, "disconnected", reason=reason, detail=f"{detail}; trying again until it works", exc_info=crash)
-
-    def _warn_of_proxy(self, idle_s: float | None) -> None:
-        """Warn that a proxy breaks calls that are idle for so long, and say which flag helps."""
-        if idle_s is None:
-            return
-        hold_s = self._client.poll_hold_s
-        hint = "use --sync poll" if hold_s is None else f"use a --poll-hold-s below {min(idle_s, hold_s):.1f}"
-        detail = f"something between here and the aggregator cuts calls that are idle for {idle_s:.1f} s"
-        log.warning("idle_calls_are_cut", idle_s=round(idle_s, 1), detail=detail, hint=hint)
 
     def _connected(self, is_connected: bool) -> None:
         if is_connected and not self._is_connected:

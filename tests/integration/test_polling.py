@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -129,22 +128,6 @@ def test_impossible_polls_are_refused_by_their_field(ann: GrpcClient) -> None:
     ann.client.client_id = "eve"
     with pytest.raises(IdentityMismatch):
         polled(ann, None, 0.0)
-
-
-def test_a_trainer_whose_idle_calls_are_cut_again_and_again_is_told_once_to_poll(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In plain text: a proxy that tells calls apart ends TLS, which no certificate of a client survives."""
-    data = alone(tmp_path)["clients"][CLIENT]["data"]
-    caplog.set_level(logging.WARNING, "trainer")
-    with (
-        Federation(tmp_path, tls=False) as plain,
-        CallProxy(started(plain).address, idle_s=IDLE_S) as proxy,
-        ThreadTrainer(proxy.address, CLIENT, data),
-    ):
-        eventually(lambda: "idle_calls_are_cut" in caplog.text, "it says what helps", 20)
-        eventually(lambda: proxy.num_cut >= 4, "it is cut on", 20)
-    assert caplog.text.count("use --sync poll") == 1
 
 
 def test_a_trainer_that_polls_is_never_cut_by_a_proxy_that_cuts_idle_connections(

@@ -2,14 +2,10 @@
 
 It needs the package nvidia-ml-py (`pip install 'fedplcc[gpu]'`); a trainer without it trains all the same. Readings are of
 the whole GPU, or of the whole MIG instance: they include other processes that share it.
-
-`python -m fedplcc.trainer.readings.gpu` prints the readings.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,12 +15,10 @@ from typing import Any
 
 import torch
 
-from fedplcc.shared.config.settings import EXIT_CONFIG, visible_cuda_devices
-from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.config.settings import visible_cuda_devices
 from fedplcc.shared.process.clock import Clock
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
-from fedplcc.trainer.reproducibility.environment import resolve_device
 
 INTERVAL_S = 2.0
 """Time between two readings; NVML itself measures at most six times a second."""
@@ -32,8 +26,6 @@ STALE_S = 10.0
 """Age from which a reading is no longer used: the driver does not answer."""
 CLOSE_S = 1.0
 """Longest time that `close` waits for a reading in progress."""
-EXIT_OK, EXIT_NO_READINGS = 0, 1
-"""Exit codes of the command; `EXIT_CONFIG` for a device that is not there."""
 
 log = get_logger("fedplcc.trainer.readings.gpu")
 
@@ -189,32 +181,3 @@ class DeviceReadings:
             log.info("device_readings_missing", reason=str(error))
         except Exception as error:  # an error of a driver or a library: training goes on without readings
             log.warning("device_readings_missing", reason=f"{type(error).__name__}: {error}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the GPU that a trainer on this machine would read, and its readings; returns the exit code."""
-    program = "python -m fedplcc.trainer.readings.gpu"
-    parser = argparse.ArgumentParser(
-        prog=program, description="Print the readings of the GPU that a trainer computes on."
-    )
-    parser.add_argument("--device", default="auto", help="as a trainer's: auto, cpu, cuda or cuda:N. Default: auto.")
-    try:
-        device = resolve_device(parser.parse_args(arguments).device)
-        gpu = open_gpu(device)
-    except InvalidConfig as error:
-        print(f"{program}: {error.detail}", file=sys.stderr)
-        return EXIT_CONFIG
-    except NoDeviceReadings as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return EXIT_NO_READINGS
-    begin = time.perf_counter()
-    readings = gpu.read()
-    took_ms = 1000 * (time.perf_counter() - begin)
-    print(f"{device} is {torch.cuda.get_device_name(device)}, {gpu.uuid}; read in {took_ms:.2f} ms")
-    for name, value in readings.items():
-        print(f"{name} {value:.10g}")
-    return EXIT_OK
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
 """Readings of a GPU through the real nvidia-ml-py, over a library of our own in place of NVIDIA's.
 
-No GPU is needed: nvml_double.c has the functions and structures of NVIDIA's library and is built here. What a real driver
-says is shown by `python -m fedplcc.trainer.readings.gpu` on a machine that has one.
+No GPU is needed: nvml_double.c has the functions and structures of NVIDIA's library and is built here.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ import pynvml
 import pytest
 import torch
 
-from fedplcc.trainer.readings import gpu as device_readings
-from fedplcc.trainer.readings.gpu import STALE_S, DeviceReadings, Gpu, NoDeviceReadings, main, open_gpu
+from fedplcc.trainer.readings.gpu import STALE_S, DeviceReadings, Gpu, NoDeviceReadings, open_gpu
 from tests.support.federation.processes import eventually
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
@@ -207,33 +205,3 @@ def test_of_the_processor_nothing_is_read_and_nothing_said(caplog: pytest.LogCap
     assert readings.latest() == {}
     readings.close()
     assert caplog.records == []
-
-
-@pytest.mark.parametrize(
-    ("device", "code", "sentence"),
-    [
-        ("cpu", 1, "the device is cpu, and only NVIDIA GPUs are read"),
-        ("cuda:99", 2, "device 'cuda:99' is not there"),
-        ("tpu", 2, "unknown device 'tpu'; write auto, cpu, or cuda:N"),
-    ],
-)
-def test_the_command_says_in_one_sentence_why_there_is_nothing(
-    device: str, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--device", device]) == code
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(f"python -m fedplcc.trainer.readings.gpu: {sentence}")
-    assert printed.err.count("\n") == 1
-
-
-def test_the_command_prints_which_gpu_it_is_and_what_it_reads(
-    library: ctypes.CDLL, on_device: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    on_device("whole")
-    monkeypatch.setattr(device_readings, "resolve_device", lambda name: GPU)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA Double")
-    assert main([]) == 0
-    first, *values = capsys.readouterr().out.splitlines()
-    assert first.startswith("cuda:1 is NVIDIA Double, GPU-whole; read in ")
-    assert values == ["device_memory_bytes 3221225472", "device_utilisation_ratio 0.4"]
