@@ -1,18 +1,17 @@
-"""Client losses on plain numpy: `Ops` in float64, and the step that a loss looks at.
+"""Client losses on plain numpy: `Ops` in float64.
 
 Shape legend: B batch, D feature size, M classes, G prototypes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedplcc.shared.methods.parts.prototypes import class_means
-from fedplcc.shared.methods.step import ClientStep, Prototypes
+from fedplcc.shared.methods.step import Prototypes
 from fedplcc.shared.types import PrototypeSet
 
 Array = npt.NDArray[Any]
@@ -92,32 +91,4 @@ def on_device(prototypes: PrototypeSet, num_classes: int) -> Prototypes:
         group_ids_G=prototypes.group_ids,
         class_means_MD=class_means(prototypes, num_classes).astype(np.float64),
         num_groups=prototypes.num_groups,
-    )
-
-
-def a_step(
-    features_BD: npt.ArrayLike,
-    labels_B: npt.ArrayLike,
-    prototypes: PrototypeSet | None,
-    *,
-    num_classes: int = 2,
-    round_number: int = 2,
-    reference_features: Mapping[str, npt.ArrayLike] | None = None,
-) -> ClientStep:
-    """A mini-batch whose logits are the features' first components, repeated where there are too few."""
-    features = np.asarray(features_BD, dtype=np.float64)
-    labels = np.asarray(labels_B, dtype=np.int64)
-    logits = np.resize(features, (len(labels), num_classes))
-    return ClientStep(
-        ops=NumpyOps(),
-        features_BD=features,
-        logits_BM=logits,
-        labels_B=labels,
-        task_loss=cross_entropy(logits, labels),
-        params={},
-        start={},
-        prototypes=None if prototypes is None or len(prototypes) == 0 else on_device(prototypes, num_classes),
-        round=round_number,
-        total_rounds=10,
-        reference_features={name: np.asarray(rows, np.float64) for name, rows in (reference_features or {}).items()},
     )

@@ -29,8 +29,8 @@ class Readiness:
         self._numbers: dict[tuple[str, int, tuple[str, ...] | None], int | InvalidData] = {}
         self._models: dict[tuple[str, int, int, str], FedplccError | None] = {}
 
-    def check(self, federation: FederationFile) -> list[int]:
-        """Refuse a run that could not train its first round; returns how many images each client may train on at most.
+    def check(self, federation: FederationFile) -> None:
+        """Refuse a run that could not train its first round.
 
         Raises:
             WeightsMissing: A backbone is not on this host; the sentence has the command that brings it.
@@ -40,9 +40,6 @@ class Readiness:
         """
         if (problem := next(self._problems(federation), None)) is not None:
             raise problem
-        contract = federation.config.data
-        found = [self._num_images(each.data, contract, contract.classes) for each in local_clients(federation).values()]
-        return [number for number in found if isinstance(number, int)]
 
     def check_models(self, federation: FederationFile) -> None:
         """Refuse a run whose models, or their backbones, are not to be had; data are left alone.

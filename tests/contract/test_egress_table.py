@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,13 +14,34 @@ from fedplcc.shared.gen.fedplcc.v1.round_service_pb2 import HeartbeatRequest
 from fedplcc.shared.readings import READINGS, UNREADABLE_FILES
 from fedplcc.trainer.aggregator.egress_gate import messages_of
 from fedplcc.trainer.owner.egress import table
-from fedplcc.trainer.owner.egress.table import OF_NO_DATA, OF_SPEED, by_field, in_markdown
+from fedplcc.trainer.owner.egress.table import OF_NO_DATA, OF_SPEED, Row
 from fedplcc.trainer.owner.policy import Leaves
 from tests.support import ROOT
 
 DOCUMENT = ROOT / "docs" / "privacy.md"
 OF_MEMBERS = ("RenewCertificate",)
 """RPCs of AdminService that a trainer calls."""
+
+
+def by_field() -> Mapping[str, Row]:
+    """The row of each field, named REQUEST.FIELD."""
+    found: dict[str, Row] = {}
+    for row in table.TABLE:
+        for name in (f"{request}.{field}" for request in row.requests for field in row.fields):
+            if name in found:
+                raise ValueError(f"{name} has two rows")
+            found[name] = row
+    return found
+
+
+def in_markdown() -> Iterator[str]:
+    """The lines of the table for docs/privacy.md."""
+    yield "| requests | fields | made of | policy | at claim `site` |"
+    yield "|---|---|---|---|---|"
+    for row in table.TABLE:
+        names = ", ".join(f"`{field}`" for field in row.fields)
+        policy = f"`{row.policy}`" if row.policy else ""
+        yield f"| {', '.join(row.requests)} | {names} | {', '.join(row.made_of)} | {policy} | {row.at_site.value} |"
 
 
 def requests() -> dict[str, Any]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedplcc.aggregator.computation.prototype_checks import check_prototypes
-from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.method_contract.settings import Setting
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.methods import METHODS
@@ -28,6 +27,7 @@ from fedplcc.shared.privacy.class_sums import Release, class_sums, released
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from fedplcc.shared.types import Payload, PrototypeSet, Update
 from tests.support import present
+from tests.support.mini_batch import a_step
 from tests.support.records.method_settings import SETTINGS
 
 unhurried = settings(deadline=None)

@@ -5,7 +5,6 @@ docs/privacy.md shows it. A test reads the messages' descriptors: a field withou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -230,28 +229,3 @@ OF_SPEED = frozenset(
     )
 )
 """Readings whose numbers differ in each heartbeat: that they are told is one line, not each number."""
-
-
-def by_field() -> Mapping[str, Row]:
-    """Return the row of each field, named REQUEST.FIELD.
-
-    Raises:
-        ValueError: Two rows have the same field.
-    """
-    found: dict[str, Row] = {}
-    for row in TABLE:
-        for name in (f"{request}.{field}" for request in row.requests for field in row.fields):
-            if name in found:
-                raise ValueError(f"{name} has two rows")
-            found[name] = row
-    return found
-
-
-def in_markdown() -> Iterator[str]:
-    """Yield the lines of the table for docs/privacy.md."""
-    yield "| requests | fields | made of | policy | at claim `site` |"
-    yield "|---|---|---|---|---|"
-    for row in TABLE:
-        names = ", ".join(f"`{field}`" for field in row.fields)
-        policy = f"`{row.policy}`" if row.policy else ""
-        yield f"| {', '.join(row.requests)} | {names} | {', '.join(row.made_of)} | {policy} | {row.at_site.value} |"

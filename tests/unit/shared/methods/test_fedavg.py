@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.shared.methods.arrays import Block
 from fedplcc.shared.methods.config import fold_weights
 from fedplcc.shared.methods.fedavg import METHOD, Config, client_loss, fold
 from fedplcc.shared.types import PrototypeSet
+from tests.support.mini_batch import a_step
 
 
 def test_the_loss_is_the_cross_entropy_alone() -> None:

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arrays import Block
 from fedplcc.shared.methods.fedopt import METHOD, Config, client_loss, server_slots, slot_fold, stepped
 from fedplcc.shared.methods.parts.slots import ServerView
+from tests.support.mini_batch import a_step
 
 VIEW = ServerView(round=1, num_eligible=2)
 VECTORS = {

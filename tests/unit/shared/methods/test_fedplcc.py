@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from fedplcc.method_contract.client_losses import Situation, a_point, gradients
-from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.shared.methods.arithmetic.finch import MergeMean
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.methods.prototypical import fpl
@@ -20,6 +19,7 @@ from fedplcc.shared.methods.step import ClientStep
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.ops import TorchOps, to_device
 from tests.support import present
+from tests.support.mini_batch import a_step
 
 PUBLISHED = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])
 

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.shared.methods.moon import METHOD, PREVIOUS, RECEIVED, Config, client_loss
 from fedplcc.shared.methods.step import ClientStep
 from fedplcc.trainer.learning.ops import TorchOps
 from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
 from fedplcc.trainer.models import state_arrays
+from tests.support.mini_batch import a_step
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 
 RIGHT, UP, DIAGONAL = (1.0, 0.0), (0.0, 1.0), (0.6, 0.8)
