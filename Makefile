@@ -62,10 +62,10 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/lint-imports
 	@$(BIN)/bandit --quiet --configfile pyproject.toml --recursive aggregator fedplcc gateway shared trainer && echo "bandit: clean"
 	@$(BIN)/python protos/generate.py --check
-	@$(BIN)/python -m fedplcc.aggregator.store.generate --check
+	@$(BIN)/python -m docs.site.store --check
 	@$(BIN)/python -m docs.site.configuration --check
 	@$(BIN)/python -m docs.site.metrics --check
-	@$(BIN)/python -m fedplcc.gateway_client.generate --check
+	@$(BIN)/python -m docs.site.gateway_client --check
 	@$(BIN)/python -m docs.site.citations
 	@$(BIN)/python -m release.locks --check
 	@$(BIN)/python -m release.licences --check
@@ -83,10 +83,10 @@ format: $(VENV)/.dev ## Format the code
 
 proto: $(VENV)/.dev ## Generate shared/gen from protos/, the picture of the store's tables, the pages of configuration and metrics
 	@$(BIN)/python protos/generate.py
-	@$(BIN)/python -m fedplcc.aggregator.store.generate
+	@$(BIN)/python -m docs.site.store
 	@$(BIN)/python -m docs.site.configuration
 	@$(BIN)/python -m docs.site.metrics
-	@$(BIN)/python -m fedplcc.gateway_client.generate
+	@$(BIN)/python -m docs.site.gateway_client
 
 docs: $(VENV)/.dev ## Build the documents as a searchable site, strict: build/site/index.html
 	@$(BUILD_SITE) && echo "open $(SITE)/index.html"

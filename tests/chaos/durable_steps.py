@@ -76,8 +76,6 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
         "aggregator/store/blobs/uploads.py",
         "_start_over",
     ): "a part of an upload promises nothing: its SHA-256 is checked at the end",
-    ("aggregator/store/generate.py", "main"): "a developer's tool that writes documentation",
-    ("aggregator/store/database/new_revision.py", "write_revision"): "a developer's tool that writes source",
     ("aggregator/store/database/revisions.py", "_keep_copy"): "mode and removal of a copy that has no name yet",
     (
         "aggregator/store/database/engines/sqlite.py",

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import fedplcc
-from fedplcc.gateway_client.generate import TARGET, formatted, methods_of, text_of
+from docs.site.gateway_client import TARGET, formatted, methods_of, text_of
 from fedplcc.gateway_client.operations import AsyncOperations, Operations
 from tests.support.records.rest_document import rest_document
 
@@ -23,7 +23,7 @@ def test_every_operation_is_a_method(kind: type) -> None:
 
 
 def test_the_generated_file_is_up_to_date() -> None:
-    assert TARGET.read_text() == formatted(text_of(document)), "run python -m fedplcc.gateway_client.generate"
+    assert TARGET.read_text() == formatted(text_of(document)), "run python -m docs.site.gateway_client"
 
 
 def test_every_parameter_of_an_operation_can_be_given() -> None:

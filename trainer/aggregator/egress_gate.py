@@ -15,14 +15,16 @@ from typing import Any
 import grpc
 
 from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.readings import READINGS, UNREADABLE_FILES
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import Membership, RunSpec
 from fedplcc.trainer.owner.egress.log import EgressLog, Message, What
-from fedplcc.trainer.owner.egress.table import OF_SPEED
 from fedplcc.trainer.owner.refusals import CLAIMS
 
 MAX_CLAIMS = 1000
 """Most runs whose claims are kept in memory; the oldest is let go for another."""
+OF_SPEED = frozenset(READINGS) - {UNREADABLE_FILES.name}
+"""Readings whose numbers differ in each heartbeat: that they are told is one line, not each number."""
 
 Serializer = Callable[[Any], bytes]
 

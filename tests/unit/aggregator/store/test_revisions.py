@@ -22,8 +22,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event
 from structlog.testing import capture_logs
 
-from fedplcc.aggregator.store import generate
-from fedplcc.aggregator.store.database import new_revision, revisions, schema
+from docs.site import store as generated
+from fedplcc.aggregator.store.database import revisions, schema
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import StoreUnavailable
 from tests.support import ROOT
@@ -343,31 +343,17 @@ def test_a_revision_that_goes_wrong_changes_nothing(old: Path, migrations: Path,
     assert (tables_of(old / "aggregator.sqlite"), rows_of(old / "aggregator.sqlite")) == before
 
 
-def test_a_new_revision_is_written_from_the_difference(migrations: Path, tmp_path: Path) -> None:
-    nothing = new_revision.write_revision("nothing to do", migrations)
-    assert nothing.name == f"r{int(schema.REVISION) + 1:04}_nothing_to_do.py"
-    assert "    pass\n" in nothing.read_text()
-    nothing.unlink()
-    # The newest revision forgets a table: what is written then is that step.
-    newest = migrations / "versions" / "r0001_tables.py"
-    newest.write_text(newest.read_text().replace('"writer"', '"scribe"'))
-    written = new_revision.write_revision("name the writer", migrations)
-    assert "op.drop_table('scribe')" in written.read_text()
-    assert "sa.Column('token', columns.Text(32), nullable=False" in written.read_text(), "our own types are imported"
-    compile(written.read_text(), written.name, "exec")
-
-
 # The README
 
 
 def test_the_readme_shows_the_tables_as_they_are() -> None:
-    text = generate.README.read_text(encoding="utf-8")
-    assert text == generate.with_generated(text), "run: python -m fedplcc.aggregator.store.generate"
-    assert generate.with_generated(text.replace("integer seed", "float seed")) == text
+    text = generated.README.read_text(encoding="utf-8")
+    assert text == generated.with_generated(text), "run: python -m docs.site.store"
+    assert generated.with_generated(text.replace("integer seed", "float seed")) == text
     for table in schema.metadata.sorted_tables:
         assert f"### `{table.name}`" in text
     with pytest.raises(ValueError, match="needs the two lines"):
-        generate.with_generated(text.replace(generate.END, ""))
+        generated.with_generated(text.replace(generated.END, ""))
 
 
 def test_every_table_and_column_says_what_it_means() -> None:

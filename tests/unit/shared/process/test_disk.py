@@ -25,7 +25,6 @@ GUARDED = {
     "aggregator/store/blobs/uploads.py": "an open file for reading and writing waits for nobody",
     "aggregator/store/database/engines/sqlite.py": "it has replaced the file just before",
     "aggregator/store/database/revisions.py": "its own temporary file",
-    "aggregator/store/generate.py": "a file of the project",
     "fedplcc/doctor/findings.py": "files of the system",
     "fedplcc/doctor/state_folder.py": "its own scratch folder",
     "fedplcc/runs/atomic_file.py": "its own temporary file",

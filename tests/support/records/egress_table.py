@@ -1,21 +1,13 @@
-"""Table of what leaves a site: each field of each request that a trainer fills. Pure.
+"""Table of what leaves a site: each field of each request that a trainer fills.
 
-docs/privacy.md shows it. A test reads the messages' descriptors: a field without a row and a row without a field fail it.
+docs/privacy.md shows it. test_egress_table.py reads the messages' descriptors: a field without a row fails it, and a row
+without a field.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-from fedplcc.shared.readings import (
-    BATCH_SECONDS,
-    DATA_SECONDS,
-    DEVICE_MEMORY_BYTES,
-    DEVICE_UTILISATION_RATIO,
-    PROCESS_RESIDENT_BYTES,
-    SAMPLES_PER_SECOND,
-)
 
 
 class MadeOf(StrEnum):
@@ -217,15 +209,3 @@ TABLE = (
 
 OF_NO_DATA = frozenset({MadeOf.IDENTITY, MadeOf.RUN, MadeOf.TRANSPORT})
 """Sources of requests that the log of what left has no line of: who calls, and what it was told itself."""
-OF_SPEED = frozenset(
-    reading.name
-    for reading in (
-        SAMPLES_PER_SECOND,
-        BATCH_SECONDS,
-        DATA_SECONDS,
-        DEVICE_MEMORY_BYTES,
-        DEVICE_UTILISATION_RATIO,
-        PROCESS_RESIDENT_BYTES,
-    )
-)
-"""Readings whose numbers differ in each heartbeat: that they are told is one line, not each number."""

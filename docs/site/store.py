@@ -1,6 +1,6 @@
 """Write the tables of schema.py into the store's README.md, or check with --check that they are current.
 
-python -m fedplcc.aggregator.store.generate [--check]
+python -m docs.site.store [--check]
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from sqlalchemy import Column, Table, UniqueConstraint
 
 from fedplcc.aggregator.store.database.schema import REVISION, metadata
 
-README = Path(__file__).with_name("README.md")
-BEGIN = "<!-- Generated from schema.py by `python -m fedplcc.aggregator.store.generate`; do not edit. -->"
+README = Path(__file__).parents[2] / "aggregator" / "store" / "README.md"
+BEGIN = "<!-- Generated from schema.py by `python -m docs.site.store`; do not edit. -->"
 END = "<!-- End of what is generated. -->"
 
 
@@ -70,14 +70,14 @@ def with_generated(text: str) -> str:
 
 def main() -> None:
     """Write or check the README."""
-    parser = argparse.ArgumentParser(prog="python -m fedplcc.aggregator.store.generate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m docs.site.store", description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the README is not current")
     text = README.read_text(encoding="utf-8")
     current = with_generated(text)
     if not parser.parse_args().check:
         README.write_text(current, encoding="utf-8")
     elif text != current:
-        sys.exit(f"{README.name} of the store is not current; run `python -m fedplcc.aggregator.store.generate`")
+        sys.exit(f"{README.name} of the store is not current; run `python -m docs.site.store`")
 
 
 def _type(column: Column[object]) -> str:
