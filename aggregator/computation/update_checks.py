@@ -13,7 +13,7 @@ from fedplcc.aggregator.computation.checked import MAX_ENTRIES, Content, check_n
 from fedplcc.aggregator.computation.model_checks import check_model, check_norm, check_size_of_step, update_norm
 from fedplcc.aggregator.computation.prototype_checks import check_prototype_norms, check_prototypes, max_prototype_bytes
 from fedplcc.aggregator.computation.public_checks import DIGEST_BYTES, check_public_data
-from fedplcc.aggregator.computation.upload_checks import check_uploads
+from fedplcc.aggregator.computation.tensor_group_checks import check_uploads
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.declared_arrays import declared_uploads
 from fedplcc.shared.config.run import RunConfig

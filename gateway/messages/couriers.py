@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 
 from fedplcc.gateway.caller_key import caller_key
-from fedplcc.gateway.messages.delivery import attempt
+from fedplcc.gateway.messages.attempt import attempt
 from fedplcc.gateway.messages.lane import AGAIN_S, DELIVERED, FAILED, Lane
 from fedplcc.gateway.messages.message import KIND_OF_TYPE, MessageKind, message_id, message_of
 from fedplcc.gateway.messages.receivers import Receiver, Receivers

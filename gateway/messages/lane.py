@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from fedplcc.gateway.messages.delivery import attempt
+from fedplcc.gateway.messages.attempt import attempt
 from fedplcc.gateway.messages.message import Message, MessageKind, kind_of, message_id, message_of
 from fedplcc.gateway.messages.place import Place, keep_place, read_place
 from fedplcc.gateway.messages.receivers import Receiver

@@ -30,7 +30,7 @@ def client_loss(step: ClientStep, config: MethodConfig) -> LossTerms:
 def fold(
     read_state: ReadBlock, update_blocks: Iterable[Block], weights: Sequence[float], config: MethodConfig
 ) -> Block:
-    """Return sum_k n_k w_k / sum_k n_k for floats, the elementwise maximum for integers."""
+    """Return sum_k n_k w_k / sum_k n_k for floats, the elementwise maximum for integers; `fold_weights` makes the n_k."""
     return weighted_mean(update_blocks, weights)
 
 

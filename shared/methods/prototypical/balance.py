@@ -19,7 +19,7 @@ def balance_factor(task_norm: float, own_norm: float, balance: float) -> float:
     Args:
         task_norm: ||g_ce||, the L2 norm of the gradient of the cross-entropy term with respect to the features `[B, D]`.
         own_norm: ||g_p||, that of the sum of all other terms, each with its coefficient.
-        balance: r.
+        balance: r, `PrototypeConfig.balance`.
     """
     limit = balance * task_norm
     return limit / own_norm if own_norm > limit else 1.0

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from fedplcc.gateway.messages import mail, undelivered, webhook
+from fedplcc.gateway.messages.attempt import attempt
 from fedplcc.gateway.messages.couriers import Couriers
-from fedplcc.gateway.messages.delivery import attempt
 from fedplcc.gateway.messages.mail import letter_of
 from fedplcc.gateway.messages.message import MessageKind, kind_of, message_id, message_of
 from fedplcc.gateway.messages.place import Place, keep_place, read_place

@@ -37,7 +37,7 @@ READERS = {
     "aggregator/computation/update_checks.py:check_update": ASKED_AGAIN,
     "aggregator/computation/model_checks.py:model_norm": ASKED_AGAIN,
     "aggregator/computation/model_checks.py:update_norm": ASKED_AGAIN,
-    "aggregator/computation/upload_checks.py:check_uploads": ASKED_AGAIN,
+    "aggregator/computation/tensor_group_checks.py:check_uploads": ASKED_AGAIN,
     "aggregator/histories/layouts.py:Layouts.table": "hashed after the header was read",
     "aggregator/servicer/blob_pieces.py:_read_piece": "whole_pieces_of hashes; trainers do, and their second try is hashed",
     "aggregator/store/blobs/files.py:BlobFiles.open": "read_header, in tests and oracles alone",
