@@ -1,7 +1,8 @@
 """Keys of requests: from `Authorization: Bearer`, or from the cookie of the console's session.
 
-The gateway only looks for a key and passes it on; the aggregator decides what it allows (`SCOPE_OF_CALL`). A browser sends cookies by itself,
-so a request that changes something on a session's behalf needs a header as well, which no page of another site can set.
+The gateway only looks for a key and passes it on; the aggregator decides what it allows (`SCOPE_OF_CALL`). A browser sends
+cookies by itself, so a request that changes something on a session's behalf needs a header as well, which no page of another
+site can set.
 """
 
 from __future__ import annotations
