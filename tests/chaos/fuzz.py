@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import random
-import struct
+import json
 import sys
 import tempfile
 import threading
@@ -24,9 +23,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fedplcc.aggregator.computation.checked import Content
 from fedplcc.aggregator.computation.update_checks import check_update
@@ -41,10 +37,10 @@ from fedplcc.shared.errors import FedplccError
 from fedplcc.shared.tensors import read_header
 from fedplcc.shared.types import FEATURE_DIM as FEATURE_DIM_LIST
 from fedplcc.shared.types import BlobRef, RunStatus, Task, TaskKind
-from tests.chaos.fuzz_attempt import Attempt, Scene, inline, to_attempt, to_blobs, valid_material
+from tests.chaos.fuzz_attempt import Attempt, Scene
 from tests.chaos.fuzz_doors import Door, GrpcDoor, LocalDoor
 from tests.chaos.fuzz_judge import faults
-from tests.chaos.fuzz_mutators import MUTATORS
+from tests.chaos.fuzz_mutators import MUTATORS, mutant, names_of
 from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
@@ -108,48 +104,6 @@ class Report:
 
 
 # Mutants
-
-
-def names_of(seed: int, index: int) -> tuple[str, ...]:
-    """The mutators of a mutant, in the order of their stages: every one in its turn, sometimes with others."""
-    rng = random.Random(f"{seed}/{index}")
-    known = sorted(MUTATORS)
-    first = known[index % len(known)]
-    others = rng.sample(known, rng.choice([1, 2])) if rng.random() < 0.2 else []
-    return tuple(sorted({first, *others}, key=lambda name: (MUTATORS[name].stage, name)))
-
-
-def mutant(scene: Scene, seed: int, index: int, names: Sequence[str]) -> Attempt:
-    """A good update, spoilt by these mutators. Each draws its own numbers, so that one can be left out."""
-
-    def spoilt(stage: int, good: Any) -> Any:
-        for name in names:
-            if MUTATORS[name].stage == stage:
-                try:
-                    good = MUTATORS[name].change(random.Random(f"{seed}/{index}/{name}"), scene, good)
-                except (
-                    ArithmeticError,
-                    LookupError,
-                    RecursionError,
-                    TypeError,
-                    ValueError,
-                    AttributeError,
-                    struct.error,
-                ):
-                    if len(names) == 1:
-                        raise  # beside others it may find too little left of a good update to spoil
-        return good
-
-    with np.errstate(all="ignore"):  # numbers that a dtype cannot hold are what is wanted
-        material = spoilt(0, valid_material(scene, np.random.default_rng([seed, index])))
-        blobs = spoilt(1, to_blobs(material))
-        attempt: Attempt = spoilt(2, to_attempt(scene, blobs))
-    return inline(attempt) if is_inline(index) else attempt
-
-
-def is_inline(index: int) -> bool:
-    """Whether a mutant's blobs come with its commit: every mutator in its turn spoils these, and uploads."""
-    return index // len(MUTATORS) % 2 == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +243,6 @@ def scene_at(client: NumpyClient, task: Task, start: bytes) -> Scene:
 
 
 def config_of(task: Task) -> RunConfig:
-    import json
-
     assert task.run is not None
     return parse_run_config(json.loads(task.run.config_json))
 
@@ -482,7 +434,6 @@ def _second_run(federation: Federation, control: RunControl, seed: int, num_muta
 
 def _compare(what: str, control: RunControl, run_id: str, model_sha256: str, report: Report) -> None:
     """Hold a run's last model against what it must be."""
-    import json
 
     def last() -> str | None:
         lines = control.metrics_lines(run_id)

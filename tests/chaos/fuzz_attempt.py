@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -224,3 +225,12 @@ def _item_bytes(value: Raw) -> int:
 
 def _named(role: str, data: bytes) -> BlobRef:
     return BlobRef(role, hashlib.sha256(data).hexdigest(), max(1, len(data)))
+
+
+def flipped(rng: Random, data: bytes, begin: int, end: int) -> bytes:
+    """Flip a few bits between two places."""
+    changed = bytearray(data)
+    for _ in range(rng.choice([1, 1, 1, 2, 8])):
+        if begin < end:
+            changed[rng.randrange(begin, end)] ^= 1 << rng.randrange(8)
+    return bytes(changed)

@@ -14,13 +14,10 @@ from fedplcc.shared.types import RunStatus, Update
 from tests.chaos.fuzz import (
     POISONERS,
     Report,
-    is_inline,
     local_federation,
     local_scene,
     main,
     minimal,
-    mutant,
-    names_of,
     poison_locally,
     poison_process,
     refusal_of,
@@ -29,7 +26,7 @@ from tests.chaos.fuzz import (
 from tests.chaos.fuzz_attempt import Scene, arrays_of
 from tests.chaos.fuzz_doors import LocalDoor
 from tests.chaos.fuzz_judge import faults
-from tests.chaos.fuzz_mutators import MUTATORS
+from tests.chaos.fuzz_mutators import MUTATORS, is_inline, mutant, names_of
 from tests.support.hosts.memory_folder import memory_folder
 
 SEED = 20_240
