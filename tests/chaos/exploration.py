@@ -26,13 +26,14 @@ from typing import Any
 
 from fedplcc.aggregator.rounds.machine import absences, members, round_parts, round_waits, run_facts, run_moves
 from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
-from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from fedplcc.aggregator.rounds.quorum import Quorum
 from fedplcc.aggregator.rounds.settling import Surroundings, is_looked_at, settled
 from fedplcc.aggregator.rounds.tasks import task_in
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import FedplccError, InvalidTransition, RoundClosed
 from fedplcc.shared.reasons import Dropped, DropReason, Reason, Stated, WaitsForClients, sentence_of
 from fedplcc.shared.types import PrototypeCounts, Round, RoundPhase, Run, RunStatus
+from tests.chaos.small_federations import FEDERATIONS, Small
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_run, an_evaluation, an_update
 
@@ -41,120 +42,6 @@ LONGEST_SETTLING = 20
 PHASES = list(RoundPhase)
 OPERATOR = frozenset({"pause", "pause now", "resume", "release", "owner approves"})
 """What people do to help; quarantining, ending a part, stopping and extending is no help."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """Who takes part; see aggregator/rounds/settling.py."""
-
-    clients: tuple[str, ...] | None = None
-    min_clients: int | None = None
-    cohort_size: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Small:
-    """A federation that is small enough to be walked through."""
-
-    name: str
-    clients: tuple[str, ...]
-    num_rounds: int
-    rule: Rule
-    quorum: Quorum = WHOLE_COHORT
-    has_deadline: bool = False
-    fails: bool = False
-    may_quarantine: bool = True
-    """Whether people also quarantine clients and release them: eight times the states where there are three."""
-    has_owners: bool = False
-    """Whether owners of sites also end their clients' parts, and approve again."""
-
-
-TWO, THREE = ("ann", "bob"), ("ann", "bob", "zoe")
-FEDERATIONS = (
-    Small(name="two clients", clients=TWO, num_rounds=1, rule=Rule(clients=TWO)),
-    Small(
-        name="two clients, quorum of one",
-        clients=TWO,
-        num_rounds=1,
-        rule=Rule(clients=TWO),
-        quorum=Quorum(min_clients=1),
-        has_deadline=True,
-    ),
-    Small(
-        name="two clients, quorum of one or fail",
-        clients=TWO,
-        num_rounds=1,
-        rule=Rule(clients=TWO),
-        quorum=Quorum(min_clients=1),
-        has_deadline=True,
-        fails=True,
-    ),
-    Small(
-        name="two clients, quorum of both, with owners",
-        clients=TWO,
-        num_rounds=1,
-        rule=Rule(clients=TWO),
-        quorum=Quorum(min_clients=2),
-        has_deadline=True,
-        has_owners=True,
-    ),
-    Small(
-        name="two clients with owners, each round asks one",
-        clients=TWO,
-        num_rounds=1,
-        rule=Rule(clients=TWO, cohort_size=1),
-        may_quarantine=False,
-        has_owners=True,
-    ),
-    Small(name="whoever comes, one at least", clients=TWO, num_rounds=1, rule=Rule(min_clients=1)),
-    Small(name="two clients, two rounds", clients=TWO, num_rounds=2, rule=Rule(clients=TWO)),
-    Small(
-        name="two clients, two rounds, quorum of one",
-        clients=TWO,
-        num_rounds=2,
-        rule=Rule(clients=TWO),
-        quorum=Quorum(min_clients=1),
-        has_deadline=True,
-    ),
-    Small(
-        name="three clients, each round asks two",
-        clients=THREE,
-        num_rounds=1,
-        rule=Rule(clients=THREE, cohort_size=2),
-        quorum=Quorum(min_clients=1),
-        has_deadline=True,
-    ),
-    Small(
-        name="three clients, quorum of two",
-        clients=THREE,
-        num_rounds=1,
-        rule=Rule(clients=THREE),
-        quorum=Quorum(min_clients=2),
-        has_deadline=True,
-        may_quarantine=False,
-    ),
-    Small(
-        name="three clients, every domain, or fail",
-        clients=THREE,
-        num_rounds=1,
-        rule=Rule(clients=THREE),
-        quorum=Quorum(domains={"ann": "north", "bob": "north", "zoe": "south"}),
-        has_deadline=True,
-        fails=True,
-        may_quarantine=False,
-    ),
-)
-SAMPLE = (FEDERATIONS[4], FEDERATIONS[2])
-"""What is walked through in every test run."""
-TINY = Small(
-    name="one client or fail",
-    clients=("ann",),
-    num_rounds=1,
-    rule=Rule(clients=("ann",)),
-    has_deadline=True,
-    fails=True,
-)
-"""The smallest federation in which every move of the tables happens."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import pytest
 from fedplcc.aggregator.rounds.machine import run_moves
 from fedplcc.aggregator.rounds.machine.run_moves import RoundEvent, RunEvent
 from fedplcc.shared.types import RoundPhase, Run, RunStatus
-from tests.chaos.exploration import SAMPLE, TINY, Small, explore
+from tests.chaos.exploration import explore
+from tests.chaos.small_federations import SAMPLE, TINY, Small
 
 NEVER_TAKEN = {(RunStatus.PENDING, RunEvent.FAIL)} | {
     move for move in run_moves.RUN_TRANSITIONS if move[1] in (RunEvent.PARK, RunEvent.WAIT)
