@@ -48,6 +48,18 @@ def browser(request: pytest.FixtureRequest) -> Browser:
     return request.config.stash[RUNNING][0]
 
 
+@pytest.fixture(scope="module")
+def modules(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A tab in which the console's modules can be called; what they are given is all that they know."""
+    with ServedGateway(tmp_path_factory.mktemp("modules"), clock=PassingClock()) as served:
+        console = Console(browser.new_page(), served)
+        console.blank()
+        console.tolerate("favicon")
+        yield console
+        assert not console.unforeseen()
+        console.page.close()
+
+
 @pytest.fixture
 def look() -> Look:
     """How the test looks at the console; parametrise it for others."""
