@@ -9,10 +9,19 @@ from typing import Any
 
 import yaml
 
+from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
 from tests.support import ROOT
 
 DEPLOY = ROOT / "deploy"
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<operator>:-)(?P<rest>[^}]*))?\}")
+
+KINDS: dict[str, type[Settings]] = {
+    "aggregator": AggregatorSettings,
+    "gateway": GatewaySettings,
+    "trainer": TrainerSettings,
+}
+DOCKERFILES = {"fedplcc-aggregator": "Dockerfile.aggregator", "fedplcc-trainer": "Dockerfile.trainer"}
+COMPOSE_FILES = ("compose.yaml", "compose.trainer.yaml")
 
 
 def interpolated(text: str, given: Mapping[str, str]) -> str:
