@@ -2,10 +2,10 @@
 
     python -m tests.mutations --number 20 --seed 0
 
-A change negates a condition or drops a statement, in a copy of the project: in a module that a cited test mirrors, or in
-one that it imports and few others do. It notes when it is reached, in other processes too, so that a change in a line which
-no cited test runs is told from a survivor. Only tests of `make test` run. Promises of files and of processes alone, whose
-tests import no such module, are left out. A survivor is for a person to judge: the promise may be as it was.
+A change negates a condition or drops a statement, in a copy of the project: in a module that a cited test is named after,
+or in one that it imports and few others do. It notes when it is reached, in other processes too, so that a change in a line
+which no cited test runs is told from a survivor. Only tests of `make test` run. Promises of files and of processes alone,
+whose tests import no such module, are left out. A survivor is for a person to judge: the promise may be as it was.
 """
 
 from __future__ import annotations
@@ -61,12 +61,11 @@ def guarantees(text: str) -> list[Guarantee]:
 
 
 def modules_of(root: Path, tests: Sequence[str]) -> list[Path]:
-    """Return the product's modules that files of tests mirror; else, of those that they import, the least usual."""
-    mirrored = [
-        root / re.sub(r"^tests/unit/(.*)test_", r"\1", file) for file in tests if file.startswith("tests/unit/")
-    ]
-    if found := [path for path in mirrored if path.exists() and places_in(path)]:
-        return found
+    """Return the modules that bear the names of files of tests; else, of those that they import, the least usual."""
+    named = filter(None, (re.match(r"tests/unit/(\w+)/(?:.*/)?test_(\w+\.py)$", file) for file in tests))
+    namesakes = {path for found in named for path in (root / found[1]).rglob(found[2]) if places_in(path)}
+    if namesakes:
+        return sorted(namesakes)
     usual = importers(root)
     imported = {path for file in tests for path in imported_by(root, root / file) if places_in(path)}
     return sorted(imported, key=lambda path: (usual[path], path))[:LEAST_USUAL]
