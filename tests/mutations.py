@@ -52,23 +52,18 @@ class Place(NamedTuple):
 
 def guarantees(text: str) -> list[Guarantee]:
     """Read the rows that cite files of tests."""
-    found = []
-    for row in re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", text, re.MULTILINE):
-        cited = re.findall(r"\]\(\.\./(tests/[\w/]+/test_\w+\.py)\)", row[1])
-        if cited:
-            found.append(Guarantee(row[0], tuple(sorted(cited, key=lambda file: FASTEST.index(file.split("/")[1])))))
-    return found
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", text, re.MULTILINE)
+    cited = ((promise, re.findall(r"\]\(\.\./(tests/[\w/]+/test_\w+\.py)\)", row)) for promise, row in rows)
+    fastest = [(promise, sorted(files, key=lambda file: FASTEST.index(file.split("/")[1]))) for promise, files in cited]
+    return [Guarantee(promise, tuple(files)) for promise, files in fastest if files]
 
 
 def modules_of(root: Path, tests: Sequence[str]) -> list[Path]:
     """Return the modules that bear the names of files of tests; else, of those that they import, the least usual."""
     named = filter(None, (re.match(r"tests/unit/(\w+)/(?:.*/)?test_(\w+\.py)$", file) for file in tests))
     namesakes = {path for found in named for path in (root / found[1]).rglob(found[2]) if places_in(path)}
-    if namesakes:
-        return sorted(namesakes)
-    usual = importers(root)
     imported = {path for file in tests for path in imported_by(root, root / file) if places_in(path)}
-    return sorted(imported, key=lambda path: (usual[path], path))[:LEAST_USUAL]
+    return sorted(namesakes) or sorted(imported, key=lambda path: (importers(root)[path], path))[:LEAST_USUAL]
 
 
 def imported_by(root: Path, file: Path) -> set[Path]:
@@ -87,20 +82,18 @@ def importers(root: Path) -> Counter[Path]:
 @cache
 def places_in(module: Path) -> list[Place]:
     """Return what can be changed in the functions of a module as it was when it was first asked for."""
-    functions = [
-        node
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    found = []
-    for node in (inner for function in functions for inner in ast.walk(function)):
+    found = set()
+    tree = ast.walk(ast.parse(module.read_text()))
+    for node in (
+        inner for each in tree if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for inner in ast.walk(each)
+    ):
         if isinstance(node, ast.If):
-            found.append(Place(module, node.lineno, "a condition is negated"))
+            found.add(Place(module, node.lineno, "a condition is negated"))
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            found.append(Place(module, node.lineno, "a call is dropped"))
+            found.add(Place(module, node.lineno, "a call is dropped"))
         elif isinstance(node, ast.Raise | ast.AugAssign):
-            found.append(Place(module, node.lineno, "a statement is dropped"))
-    return sorted(set(found))
+            found.add(Place(module, node.lineno, "a statement is dropped"))
+    return sorted(found)
 
 
 class _Changed(ast.NodeTransformer):
