@@ -20,6 +20,7 @@ from fedplcc.shared.reasons import RowDamaged
 from fedplcc.shared.run_lists import RunLabels, RunOrder, RunQuery, RunShow, RunSummary
 from fedplcc.shared.types import Run, RunStatus
 from tests.support.records.builders import a_client, a_round, a_run, an_evaluation, an_update
+from tests.support.records.stored_runs import add_run
 
 NAMES = ("b", "Scans_1", "scans-2", "a%b", "d")
 LINE = '{"accuracy":{"far":0.25,"mean":0.5,"near":0.75,"worst":0.25},"round":1}'
@@ -30,20 +31,6 @@ def a_full_run(status: RunStatus, **changes: Any) -> Run:
     """A run with an update and a report in its round."""
     current = a_round(1, updates={"ann": an_update("ann")}, evaluations={"ann": an_evaluation("ann")})
     return a_run(status, current_round=current, **changes)
-
-
-def add(store: Store, run: Run, labels: RunLabels | None = None) -> Run:
-    with store.transaction() as transaction:
-        transaction.add_run(run, request_id=f"request of {run.run_id}", request_hash="hash")
-        transaction.save_run(run)
-        if (current := run.current_round) is not None:
-            for update in current.updates.values():
-                transaction.add_update(run.run_id, current.number, update)
-            for report in current.evaluations.values():
-                transaction.add_evaluation(run.run_id, current.number, report)
-        if labels is not None:
-            transaction.save_labels(run.run_id, labels)
-    return run
 
 
 @pytest.fixture
@@ -66,7 +53,7 @@ def filled(store: Store) -> Store:
             created_at=float(index // 2),
             updated_at=10.0 - index,
         )
-        add(store, run, label)
+        add_run(store, run, label)
     return store
 
 
@@ -142,7 +129,7 @@ def test_runs_are_sorted_by_what_they_came_to_over_all_pages(store: Store) -> No
         line = (
             "" if values is None else json.dumps({"accuracy": {"x": values[1], "mean": values[0], "worst": values[1]}})
         )
-        add(store, a_run(RunStatus.RUNNING, run_id=f"id-{name}", current_round=a_round(1, results_json=line)))
+        add_run(store, a_run(RunStatus.RUNNING, run_id=f"id-{name}", current_round=a_round(1, results_json=line)))
 
     for limit in (1, 2, 9):
         of_mean, of_worst = (RunQuery(order=order, limit=limit) for order in (RunOrder.MEAN, RunOrder.WORST))
@@ -155,14 +142,14 @@ def test_runs_are_sorted_by_what_they_came_to_over_all_pages(store: Store) -> No
 def test_more_runs_than_can_be_sorted_by_score_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_list_rows, "MAX_BY_SCORE", 1)
     for index in range(2):
-        add(store, a_run(RunStatus.COMPLETED, run_id=f"id-{index}", name=f"scans-{index}"))
+        add_run(store, a_run(RunStatus.COMPLETED, run_id=f"id-{index}", name=f"scans-{index}"))
     with pytest.raises(MalformedRequest, match="2 runs match, and at most 1 are sorted by mean; narrow the search"):
         store.find_runs(RunQuery(order=RunOrder.MEAN))
     assert len(store.find_runs(RunQuery(order=RunOrder.MEAN, name="scans-1")).runs) == 1
 
 
 def test_a_line_has_what_the_run_is_and_came_to(store: Store) -> None:
-    run = add(store, a_run(RunStatus.RUNNING, current_round=a_round(1, results_json=LINE)))
+    run = add_run(store, a_run(RunStatus.RUNNING, current_round=a_round(1, results_json=LINE)))
     with store.transaction() as transaction:
         transaction.save_run(replace(run, current_round=a_round(2, results_json=UNEVALUATED)))
         transaction.save_run(replace(run, current_round=a_round(3)))
@@ -173,7 +160,7 @@ def test_a_line_has_what_the_run_is_and_came_to(store: Store) -> None:
 
 
 def test_labels_are_replaced_and_found_also_of_a_deleted_run(store: Store) -> None:
-    run = add(store, a_full_run(RunStatus.COMPLETED))
+    run = add_run(store, a_full_run(RunStatus.COMPLETED))
     assert store.find_labels(run.run_id) == store.find_labels("nothing") == RunLabels()
     for labels in (
         RunLabels(tags=("a", "b"), notes="one"),
@@ -187,7 +174,10 @@ def test_labels_are_replaced_and_found_also_of_a_deleted_run(store: Store) -> No
 
 
 def test_a_deleted_run_is_found_by_no_other_read(store: Store) -> None:
-    run, other = add(store, a_full_run(RunStatus.COMPLETED)), add(store, a_run(RunStatus.FAILED, run_id="other"))
+    run, other = (
+        add_run(store, a_full_run(RunStatus.COMPLETED)),
+        add_run(store, a_run(RunStatus.FAILED, run_id="other")),
+    )
     with store.transaction() as transaction:
         transaction.save_labels(run.run_id, RunLabels(deleted_at=1.0))
     assert store.find_run(run.run_id) is None
@@ -195,12 +185,14 @@ def test_a_deleted_run_is_found_by_no_other_read(store: Store) -> None:
     assert store.list_runs(limit=9) == [other]
     assert store.run_ids() == ["other"]
     assert store.deleted_runs() == store.deleted_runs(with_rows=True) == [run.run_id]
-    assert store.find_request(f"request of {run.run_id}") == (run.run_id, "hash"), "its request is not forgotten"
+    assert store.find_request(f"request of {run.run_id}") == (run.run_id, run.config_hash), (
+        "its request is not forgotten"
+    )
 
 
 def test_rows_go_a_few_at_a_time(store: Store) -> None:
-    run = add(store, a_full_run(RunStatus.COMPLETED))
-    add(store, a_full_run(RunStatus.STOPPED, run_id="other"))
+    run = add_run(store, a_full_run(RunStatus.COMPLETED))
+    add_run(store, a_full_run(RunStatus.STOPPED, run_id="other"))
     with store.transaction() as transaction:
         transaction.save_labels(run.run_id, RunLabels(deleted_at=1.0))
     removed = []
@@ -216,7 +208,7 @@ def test_rows_go_a_few_at_a_time(store: Store) -> None:
 
 
 def test_a_forgotten_client_has_stored_nothing(store: Store) -> None:
-    run = add(store, a_full_run(RunStatus.COMPLETED))
+    run = add_run(store, a_full_run(RunStatus.COMPLETED))
     assert run.current_round is not None
     update = run.current_round.updates["ann"]
     with store.transaction() as transaction:
@@ -236,7 +228,7 @@ def test_a_forgotten_client_has_stored_nothing(store: Store) -> None:
 def test_a_damaged_row_is_said_in_the_line_of_its_run(store: Any) -> None:
     for index, table in enumerate(("runs", "rounds", "run_labels")):
         run = a_run(RunStatus.COMPLETED, run_id=f"id-{index}", current_round=a_round(1, results_json=LINE))
-        add(store, run, RunLabels(tags=("a",)))
+        add_run(store, run, RunLabels(tags=("a",)))
         column = {"runs": "total_rounds = 7", "rounds": "cohort = '[]'", "run_labels": "notes = 'other'"}[table]
         with store.database.engine.begin() as connection:
             connection.exec_driver_sql(f"UPDATE {table} SET {column} WHERE run_id = 'id-{index}'")
@@ -251,7 +243,7 @@ def test_a_damaged_row_is_said_in_the_line_of_its_run(store: Any) -> None:
 
 
 def test_a_damaged_deletion_is_told(store: Any) -> None:
-    run = add(store, a_run(RunStatus.COMPLETED), RunLabels(deleted_at=1.0))
+    run = add_run(store, a_run(RunStatus.COMPLETED), RunLabels(deleted_at=1.0))
     assert store.damaged_deletions() == []
     with store.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE run_labels SET notes = 'x'")

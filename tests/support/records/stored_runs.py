@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.reasons import Dropped, DropReason, Stated
+from fedplcc.shared.run_lists import RunLabels
 from fedplcc.shared.types import PrototypeCounts, Rejections, RoundPhase, Run
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 
-def add_run(store: Store, run: Run) -> Run:
+def add_run(store: Store, run: Run, labels: RunLabels | None = None) -> Run:
     with store.transaction() as transaction:
         transaction.add_run(run, request_id=f"request of {run.run_id}", request_hash=run.config_hash)
-        if run.current_round is not None:
+        if (current := run.current_round) is not None:
             transaction.save_run(run)
-            for update in run.current_round.updates.values():
-                transaction.add_update(run.run_id, run.current_round.number, update)
-            for evaluation in run.current_round.evaluations.values():
-                transaction.add_evaluation(run.run_id, run.current_round.number, evaluation)
+            for update in current.updates.values():
+                transaction.add_update(run.run_id, current.number, update)
+            for evaluation in current.evaluations.values():
+                transaction.add_evaluation(run.run_id, current.number, evaluation)
+        if labels is not None:
+            transaction.save_labels(run.run_id, labels)
     return run
 
 
