@@ -17,9 +17,10 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from fedplcc.gateway.app import MAX_BODY_BYTES, ROUTES
+from fedplcc.gateway.app import MAX_BODY_BYTES, ROUTES, create_app
 from fedplcc.gateway.http import problem
 from fedplcc.shared import documents
+from fedplcc.shared.config.settings import GatewaySettings
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.rest_document import rest_document
@@ -214,3 +215,10 @@ def test_problems_are_listed_with_their_descriptions(served: tuple[ServedGateway
     gateway, _ = served
     kinds = documents.ProblemKinds.model_validate_json(gateway.http.get("/v1/problems").content).problems
     assert {kind.code for kind in kinds} == set(problem.KINDS)
+
+
+async def test_the_application_begins_and_ends_without_an_aggregator() -> None:
+    app = create_app(GatewaySettings(insecure=True))
+    async with app.router.lifespan_context(app):
+        assert not app.state.services.stopping.is_set()
+    assert app.state.services.stopping.is_set()
