@@ -39,7 +39,6 @@ from tests.unit.fedplcc.records import a_run_document, a_run_summary
 from tests.unit.shared.wire.test_connection_trouble import serving
 
 Result = TypeVar("Result")
-Handler = Callable[[httpx.Request], httpx.Response]
 MODEL = blob_ref("model", b"0123456789")
 
 
@@ -204,15 +203,6 @@ def test_nobody_there_is_said_at_once_with_what_to_do() -> None:
     assert len(gateway.requests) == 1
 
 
-def test_a_name_that_nobody_knows_is_said() -> None:
-    async def ask() -> None:
-        async with AsyncGateway("http://gateway.invalid:8080", insecure=True) as there:
-            await there.get_run("x")
-
-    with pytest.raises(GatewayAbsent, match=r"the name gateway\.invalid is not known here \("):
-        asyncio.run(ask())
-
-
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("has_tls", [False, True])
 def test_the_aggregators_port_is_named(scheme: str, has_tls: bool) -> None:
@@ -231,10 +221,6 @@ def test_the_aggregators_port_is_named(scheme: str, has_tls: bool) -> None:
 def test_a_url_that_is_none_shows_how_to_write_one(url: str) -> None:
     with pytest.raises(InvalidConfig, match="http://HOST:PORT"):
         AsyncGateway(url)
-
-
-def test_the_scheme_may_be_left_out() -> None:
-    assert AsyncGateway("localhost:8080/").url == "http://localhost:8080"
 
 
 def test_plain_text_stays_on_this_machine_unless_somebody_accepts_it() -> None:
@@ -359,11 +345,6 @@ def test_a_problem_within_the_stream_is_raised() -> None:
     gateway = Recorded(httpx.Response(200, headers=EVENTS, text=f"{frame(1)}event: problem\ndata: {body}\n\n"))
     with pytest.raises(RunNotFound):
         follow(gateway)
-
-
-def test_an_event_that_is_not_understood_is_said() -> None:
-    with pytest.raises(Internal, match="not understood"):
-        follow(Recorded(httpx.Response(200, headers=EVENTS, text="event: x\ndata: {}\n\n")))
 
 
 # Downloads

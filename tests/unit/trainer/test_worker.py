@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.rounds.tasks import next_task
 from fedplcc.shared.errors import (
     CertificateExpired,
     CertificateRevoked,
@@ -39,7 +38,6 @@ from fedplcc.shared.types import (
     LogLevel,
     Membership,
     RunSpec,
-    RunStatus,
     Task,
     TaskKind,
 )
@@ -51,7 +49,6 @@ from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.worker import LEAST_GAP_S, Worker
 from tests.support import present
 from tests.support.federation.processes import eventually
-from tests.support.records.builders import a_round, a_run, an_update
 
 WAIT_S = 60.0
 RUN = RunSpec(run_id="run-1", config_json="{}", config_hash="")
@@ -266,14 +263,6 @@ def test_a_disk_that_does_not_let_go_disconnects_nobody(shell: Shell) -> None:
     assert len(shell.client.joined) == 2
 
 
-def test_a_task_that_is_pushed_again_after_its_end_is_done_again(shell: Shell) -> None:
-    shell.push(ROUND_1)
-    shell.begun()
-    shell.await_outcome("done")
-    shell.push(ROUND_1)
-    assert shell.begun() == ROUND_1
-
-
 def test_another_task_cancels_the_one_at_hand(shell: Shell) -> None:
     shell.runner.behaviour = until_stopped
     shell.push(ROUND_1)
@@ -379,62 +368,6 @@ def test_a_revocation_ends_the_trainer_with_its_reason() -> None:
     client.pushed.put(CertificateRevoked("it was revoked"))
     assert type(ended.get(timeout=WAIT_S)) is CertificateRevoked
     thread.join(WAIT_S)
-
-
-def test_the_log_says_once_why_there_is_nothing_to_do(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    left_out = Task(kind=TaskKind.WAIT, detail="run r has quarantined this client: broken scanner")
-
-    def told() -> list[str]:
-        lines = [vars(record)["msg"] for record in list(caplog.records)]
-        return [line.get("detail", line["event"]) for line in lines if line["event"] in ("idle", "task_ended")]
-
-    def await_told(count: int) -> None:
-        eventually(lambda: len(told()) == count, f"{count} lines are told", WAIT_S)
-
-    for task, count in ((ROUND_1, 0), (ROUND_2, 2)):
-        shell.push(left_out)
-        await_told(count + 1)
-        shell.push(left_out, task)
-        await_told(count + 2)
-    assert told() == [left_out.detail, "task_ended"] * 2
-
-
-def test_the_wait_between_the_tasks_of_a_run_is_told_quietly(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    run = a_run(run_id=RUN.run_id, roster=("ann", "bob"), current_round=a_round(1, updates={"ann": an_update("ann")}))
-    between = next_task([run], "ann", None)  # as an aggregator words it
-    assert between.kind is TaskKind.WAIT
-    paused = next_task([replace(run, status=RunStatus.PAUSED)], "ann", None)
-    other = replace(run, run_id="another", current_round=a_round(4, updates={"ann": an_update("ann")}))
-    of_two = next_task([run, other], "ann", None)
-    left_out = next_task([run, replace(other, quarantined={"ann": "3 updates were refused"})], "ann", None)
-
-    def told() -> list[tuple[str, str]]:
-        lines = [vars(record)["msg"] for record in list(caplog.records)]
-        return [(line["level"], line["detail"]) for line in lines if line["event"] == "idle"]
-
-    steps = (
-        *((between, "info"), (ROUND_1, ""), (between, "debug"), (of_two, "debug")),
-        *((left_out, "info"), (ROUND_2, ""), (left_out, "debug"), (paused, "info")),
-    )
-    expected = []
-    for task, level in steps:
-        shell.push(task)
-        if level:
-            expected.append((level, task.detail))
-            eventually(lambda: told() == expected, f"{level}: {task.detail}", WAIT_S)
-        else:
-            shell.begun()
-            shell.await_outcome("done", task.round)
-
-
-def test_a_heartbeat_of_one_who_has_not_joined_has_the_stream_opened_anew(shell: Shell) -> None:
-    shell.push(IDLE)
-    shell.await_idle()
-    shell.client.failing_heartbeats = [NotAMember("join first")]
-    assert shell.client.refreshed.acquire(timeout=WAIT_S)
-    shell.await_joins(2)
 
 
 @pytest.mark.parametrize("answer", [None, NotAMember("join first")], ids=["it knows us", "it has restarted"])
@@ -555,14 +488,6 @@ def test_a_result_that_comes_too_late_is_dropped_and_no_problem(shell: Shell) ->
     assert shell.outcome("failed") == 0
 
 
-def test_what_the_operator_should_know_is_sent_while_the_task_goes_on(shell: Shell) -> None:
-    note = ClientProblem(reason="UNREADABLE_FILES", detail="1 of the data set's files")
-    shell.runner.behaviour = lambda task, should_stop, on_problem: on_problem(note)
-    shell.push(ROUND_1)
-    assert shell.await_problem() == note
-    shell.await_outcome("done")
-
-
 def test_a_trainer_joins_again_with_what_its_runner_announced_last(shell: Shell) -> None:
     shell.runner.client = replace(shell.runner.client, num_examples=2, class_counts={"a": 2})
     shell.push(ROUND_1)
@@ -589,22 +514,6 @@ def test_two_heartbeats_are_never_closer_than_the_least_gap_however_quickly_the_
     shell.await_outcome("done")
     assert times[-1] - times[0] >= 9 * LEAST_GAP_S - 0.05
     shell.await_idle()
-
-
-def test_readings_travel_with_the_heartbeats(shell: Shell) -> None:
-    shell.push(IDLE)
-    shell.runner.measured = {"samples_per_second": 7.0}
-    shell.client.await_heartbeat(lambda beat: beat.readings == {"samples_per_second": 7.0})
-
-
-def test_ending_cancels_the_task_at_hand(shell: Shell) -> None:
-    shell.runner.behaviour = until_stopped
-    shell.push(ROUND_1)
-    shell.begun()
-    shell.worker.end()
-    shell.thread.join(WAIT_S)
-    assert not shell.thread.is_alive()
-    assert shell.client.is_closed
 
 
 def test_a_trainer_is_well_from_its_first_task_until_the_connection_breaks(shell: Shell) -> None:

@@ -40,14 +40,6 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_help_names_every_command_and_the_exit_codes() -> None:
-    code, text, _ = called("--help")
-    assert code == 0
-    assert all(name in text for name in ("aggregator", "trainer", "gateway", "demo", "simulate", "run", "130"))
-    code, text, _ = called("run", "--help")
-    assert all(name in text for name in ("start", "list", "status", "watch", "pause", "resume", "stop", "fetch"))
-
-
 def test_the_version_is_said() -> None:
     assert called("--version") == (0, f"fedplcc {VERSION}\n", "")
 
@@ -92,12 +84,6 @@ def test_without_a_file_the_run_toml_of_the_folder_is_meant(tmp_path: Path, monk
     assert called("run", "start", "--gateway", NOBODY)[0] == 3, "the file is read, and nobody is there to be asked"
 
 
-def test_an_unknown_command_or_flag_is_wrong_usage() -> None:
-    assert called("trian")[0] == 2
-    assert called("run", "pause")[0] == 2
-    assert called("aggregator", "--prot", "1", "--pot", "2")[0] == 2
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -115,14 +101,6 @@ def test_a_wrong_configuration_is_one_sentence_everywhere(tmp_path: Path, text: 
         assert (code, out) == (2, "")
         assert error.count("\n") == 1
         assert said in error
-
-
-def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
-    for command in (("run", "start"), ("simulate",)):
-        code, _, error = called(*command, "--config", tmp_path / "missing.toml")
-        assert code == 2
-        assert "cannot read" in error
-        assert "missing.toml" in error
 
 
 @pytest.mark.parametrize(
@@ -148,12 +126,6 @@ def test_no_gateway_there_leaves_nothing_in_the_folder(tmp_path: Path, config: P
 def test_the_gateway_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDPLCC_GATEWAY", "http://127.0.0.1:2")
     assert "127.0.0.1:2" in called("run", "list")[2]
-
-
-def test_a_gateways_wrong_address_is_wrong_usage() -> None:
-    code, _, error = called("run", "list", "--gateway", "ftp://host")
-    assert code == 2
-    assert "http://HOST:PORT" in error
 
 
 def test_a_gateway_on_another_machine_needs_tls_or_an_explicit_flag() -> None:

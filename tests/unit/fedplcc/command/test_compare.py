@@ -15,7 +15,6 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.training import CellsShown
 from tests.support.records.comparisons import (
-    COMPARISON,
     ROUNDS,
     RUN,
     cells_of,
@@ -100,14 +99,6 @@ def test_whole_cells_are_not_trained_again(path: Path, tmp_path: Path) -> None:
     assert (out / "digits/all/seed-0/run.json").stat().st_mtime_ns == before
 
 
-def test_a_report_of_a_folder_that_is_not_there_is_refused(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "reslts"
-    code, _, said = compare("--config", path, "--out", out, "--report-only")
-    assert code == ExitCode.USAGE
-    assert said == f"fedplcc: there is no folder {out} to report on; name it with --out, or leave out --report-only\n"
-    assert not out.exists()
-
-
 def test_runs_that_the_file_has_no_row_or_seed_for_are_named(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out)
@@ -148,21 +139,6 @@ def test_failures_of_other_cells_and_of_those_whose_turn_did_not_come_stay(
     }
 
 
-@pytest.mark.parametrize(("device", "sentence"), [("cuda:999", "is not there: torch"), ("gpu", "unknown device 'gpu'")])
-def test_a_device_that_is_not_there_is_refused_once(device: str, sentence: str, path: Path, tmp_path: Path) -> None:
-    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--device", device)
-    assert code == ExitCode.USAGE
-    assert said.count(sentence) == 1
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "3"])
-def test_a_damaged_list_of_failures_costs_no_report(content: str, path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    (out / "failures.json").write_text(content)
-    assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
-
-
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_report_whole(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,22 +159,3 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_report_whole(
     assert said == (f"fedplcc: cannot write {out}/report.md: No space left on device; choose another with --out\n")
     assert (out / "report.md").read_bytes() == before
     assert not [entry for entry in out.iterdir() if entry.name.endswith(".tmp")]
-
-
-@pytest.mark.parametrize("seeds", ["a", "0,,1", "-1", ""])
-def test_seeds_that_are_none_are_one_sentence(seeds: str, path: Path, tmp_path: Path) -> None:
-    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--seeds", seeds)
-    assert code == ExitCode.USAGE
-    assert (
-        said
-        == f"fedplcc: --seeds {seeds}: write whole numbers from 0, with commas between them, such as --seeds 0,1,2\n"
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_wrong_file_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
-    path = write_comparison(tmp_path, COMPARISON.replace("method.phi", "method.phy"))
-    code, _, said = compare("--config", path, "--out", tmp_path / "out")
-    assert code == ExitCode.USAGE
-    assert said == ("fedplcc: row all on data set digits: unknown key 'method.phy'; did you mean 'method.phi'?\n")
-    assert not (tmp_path / "out").exists()

@@ -18,7 +18,7 @@ from fedplcc.command.all_commands import app
 from fedplcc.command.files.config_init import _for_images, _seen_by
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
-from fedplcc.runs.configuration_text import range_of, run_text, template
+from fedplcc.runs.configuration_text import range_of
 from fedplcc.shared.config.key_descriptions import key_descriptions
 from fedplcc.shared.config.run import ClientSection, TrainingSection, load_federation, parse_federation
 from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
@@ -126,12 +126,6 @@ NEEDED = {
 """Keys that are about another one, and the line of that."""
 
 
-def test_it_is_written_without_docstrings_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with PYTHONOPTIMIZE=2, which leaves them out."""
-    monkeypatch.setattr("inspect.getdoc", lambda thing: None)
-    assert "[training]" in template(load_federation(demo_file()))
-
-
 def test_a_key_that_is_not_set_may_be_taken_out_of_its_comment(file: Path) -> None:
     called("init", file, "--full")
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -163,13 +157,6 @@ def test_clients_classes_and_data_may_be_named(file: Path, tmp_path: Path) -> No
     assert federation.clients["a.b"].data == spec
 
 
-def test_what_init_writes_says_from_where_paths_are_read(file: Path) -> None:
-    assert called("init", file)[0] == 0
-    (line,) = [line for line in file.read_text().splitlines() if line.startswith("# Paths")]
-    assert "folder that a command runs in" in line
-    assert "run.initial_model from this file's" in line
-
-
 def test_nothing_is_overwritten(file: Path) -> None:
     file.write_text("mine")
     code, out, error = called("init", file)
@@ -194,12 +181,6 @@ def test_what_init_cannot_do_is_one_sentence(file: Path, arguments: tuple[str, .
     assert said in error
     assert error.count("\n") == 1
     assert not file.exists()
-
-
-def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
-    code, _, error = called("init", tmp_path / "missing" / "run.toml")
-    assert code == 4
-    assert "cannot write" in error
 
 
 # What is checked
@@ -245,23 +226,6 @@ def test_every_problem_is_said_in_one_go(file: Path) -> None:
     assert document == {"kind": "run", "problems": [line.removeprefix(f"fedplcc: {file}: ") for line in said[1:]]}
 
 
-def test_a_file_without_a_table_is_taken_for_nothing(tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text("# nothing yet\n")
-    code, _, error = called("check", tmp_path / "policy.toml")
-    assert code == 2
-    assert (
-        "policy.toml has no table: it is neither a run's configuration, nor a comparison's file, nor a policy" in error
-    )
-
-
-def test_the_problems_come_in_the_order_of_the_sections() -> None:
-    document = {name: {"no_such_key": 1} for name in ("training", "data", "model", "method", "run")}
-    document["run"]["method"] = "fedplcc"  # type: ignore[assignment]
-    said = [problem for problem in judge(document).problems if "unknown key" in problem]
-    named = [re.findall(r"unknown key '(\w+)\.", problem)[0] for problem in said]
-    assert named == ["run", "method", "model", "data", "training"]
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -293,22 +257,6 @@ def test_the_model_that_a_run_begins_with_is_looked_at_beside_the_file(file: Pat
     code, out, _ = called("check", file)
     assert code == 0
     assert 'initial_model = "sha256:' in out
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    missing = tmp_path / "no thing.toml"
-    code, _, error = called("check", missing)
-    assert code == 2
-    assert error == (
-        f"fedplcc: cannot read {missing}: there is no such file; write one with: fedplcc config init '{missing}'\n"
-    )
-
-
-def test_one_round_and_one_client_are_not_many(file: Path) -> None:
-    file.write_text('[run]\nmethod = "fedavg"\nrounds = 1\nclients = ["a"]\n[data]\nclasses = ["x", "y"]\n')
-    assert called("check", file)[1].startswith(
-        f"# {file} is a run's configuration: fedavg, 1 round, 1 client, 2 classes\n"
-    )
 
 
 def test_what_is_shown_is_a_configuration_of_the_same_run() -> None:
@@ -374,13 +322,6 @@ def test_the_clients_data_are_read_when_asked_for(file: Path, tmp_path: Path) ->
 
 
 # Parts
-
-
-def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
-    document = {"run": {"method": "fedavg", "min_clients": 2}, "data": {"classes": ["a", "b"]}}
-    federation = parse_federation(document)
-    assert "min_clients = 2\n" in run_text(federation, document)
-    assert parse_federation(tomllib.loads(template(federation))).config == federation.config
 
 
 @pytest.mark.parametrize(

@@ -92,22 +92,6 @@ def test_the_description_is_one_object_for_programs(scans: Path) -> None:
     assert "class    train  test" in errors
 
 
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        ("fodler:/x", "unknown data 'fodler:/x'; did you mean 'folder:/x'?"),
-        ("mnist:/nowhere", "fetch it with: fedplcc data describe mnist:/nowhere --fetch"),
-        ("part:3/2:domain:digits:mnist", "there is no part 3; 2 parts are numbered 0 to 1"),
-    ],
-)
-def test_what_is_wrong_with_a_specification_is_one_sentence_and_exit_code_2(spec: str, sentence: str) -> None:
-    code, text, errors = called(spec)
-    assert (code, text) == (2, "")
-    assert errors.startswith("fedplcc: ")
-    assert sentence in errors
-    assert errors.count("\n") == 1
-
-
 def test_a_set_is_fetched_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     public_sets.write_mnist(tmp_path / "MNIST" / "raw", monkeypatch)
     monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:1/"])

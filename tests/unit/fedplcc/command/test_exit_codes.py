@@ -151,11 +151,6 @@ def test_a_process_that_is_started_with_closed_streams_works(command: str, code:
     assert (done.returncode, done.stdout, done.stderr) == (code, "", error)
 
 
-def test_what_a_command_returns_is_its_exit_code() -> None:
-    assert ended(None) == 0
-    assert ended(None, 1) == 1
-
-
 def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(ModuleNotFoundError("No module named 'torch'", name="torch")) == 2
     assert "torch, which is not installed: pip install 'fedplcc[trainer]'" in capsys.readouterr().err
@@ -163,14 +158,6 @@ def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: 
     assert "pip install 'fedplcc[demo]'" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError):
         ended(ModuleNotFoundError("No module named 'fedplcc.nothing'", name="fedplcc.nothing"))
-
-
-def test_a_library_that_memory_does_not_hold_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    """As the loader of shared libraries says it under `ulimit -v`."""
-    assert ended(ImportError("libtorch_cuda.so: failed to map segment from shared object")) == 2
-    assert "too little memory" in capsys.readouterr().err
-    with pytest.raises(ImportError):
-        ended(ImportError("cannot import name 'nothing'"))
 
 
 def test_the_extras_that_are_named_are_those_of_the_package() -> None:
@@ -225,10 +212,3 @@ def test_a_signal_cancels_a_coroutine_which_may_put_things_in_order(number: sign
     with pytest.raises(Interrupted):
         run_interruptibly(work())
     assert steps == ["in order"]
-
-
-def test_without_a_signal_the_result_is_returned() -> None:
-    async def work() -> int:
-        return 3
-
-    assert run_interruptibly(work()) == 3

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.completion import method_names
-from fedplcc.command.examples import examples, examples_of
+from fedplcc.command.examples import examples_of
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.command.services import BUILDERS
 from fedplcc.command.shared_options import split
@@ -125,24 +125,11 @@ def test_no_word_of_the_help_is_lost_and_no_line_is_too_long(path: tuple[str, ..
     assert lost == []
 
 
-def test_the_help_of_a_configuration_file_names_both_tables_of_clients() -> None:
-    for name in ("simulate", "demo"):
-        (config,) = [param for param in LEAVES[(name,)].params if param.name == "config"]
-        assert "[clients.NAME]" in config.help
-        assert "[partition]" in config.help
-
-
 def test_the_help_of_every_group_names_the_exit_codes() -> None:
     groups = [command for path, command in COMMANDS.items() if path not in LEAVES]
     assert len(groups) >= 4
     for command in groups:
         assert all(f"{code:d}: {code.meaning}" in command.epilog for code in ExitCode)
-
-
-def test_examples_are_read_back() -> None:
-    lines = ["fedplcc demo", "fedplcc run stop x --reason 'a  b'"]
-    assert examples_of(examples(*lines)) == lines
-    assert examples_of("no example here") == []
 
 
 # Speed, told by what is loaded and not by the clock

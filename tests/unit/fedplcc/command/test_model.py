@@ -19,10 +19,9 @@ from safetensors.numpy import load_file, save_file
 
 import fedplcc
 from fedplcc.models import evaluation, onnx_export
-from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.evaluation import evaluate_model, evaluation_folder
 from fedplcc.models.onnx_export import Comparison
-from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTable, image_files
+from fedplcc.models.prediction import image_files
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.trainer.data import Split
@@ -112,28 +111,6 @@ def test_the_table_has_a_line_per_image_under_a_heading(run: Path, pictures: Pat
     assert all("%" in line for line in lines[1:])
 
 
-def test_without_prototypes_the_table_has_no_columns_for_them(ended_runs: Path, pictures: Path) -> None:
-    _, out, _ = called("predict", ended_runs / "fedavg", pictures / "a.png")
-    assert out.splitlines()[0].split() == ["class", "probability", "image"]
-    _, out, _ = called("predict", ended_runs / "fedavg", pictures / "a.png", "--json")
-    assert json.loads(out)["prototype"] is None
-
-
-def test_a_table_with_long_class_names_leaves_room_for_the_image_in_80_columns() -> None:
-    classes = ("a class with a very long name of the sort that people write", "b")
-    nearest = NearestPrototype(class_name=classes[0], similarity=-0.5, weight=1.0)
-    prediction = Prediction(
-        image="images/7.png", top=((classes[0], 0.9), ("b", 0.1)), prototype=nearest, probabilities=()
-    )
-    table = PredictionTable(classes, has_prototypes=True)
-    lines = [table.heading(), *table.lines(prediction)]
-    assert lines == [
-        "class                 probability  nearest prototype     similarity  weight  image",
-        "a class with a very…        90.0%  a class with a very…      -0.500   1.000  images/7.png",
-        "b                           10.0%",
-    ]
-
-
 def test_what_cannot_be_read_is_named_and_the_others_are_predicted(run: Path, pictures: Path, tmp_path: Path) -> None:
     broken, empty = tmp_path / "broken.png", tmp_path / "empty"
     broken.write_bytes((pictures / "a.png").read_bytes()[:100])
@@ -166,13 +143,6 @@ def test_images_of_a_folder_are_those_that_data_of_the_same_folder_have(pictures
     problems: list[str] = []
     found = [str(path.relative_to(root)) for path in image_files([root], problems.append)]
     assert (found, problems) == (["1.PNG", "IM0001", "b/x.dcm", "link/2"], [])
-
-
-def test_no_image_at_all_is_wrong_usage(run: Path, tmp_path: Path) -> None:
-    code, _, error = called("predict", run)
-    assert code == 2
-    assert "IMAGES" in error
-    assert refused("predict", run, tmp_path / "none.png") == (2, f"fedplcc: there is no file {tmp_path / 'none.png'}\n")
 
 
 def test_a_model_whose_logits_overflow_is_one_sentence(
@@ -276,20 +246,6 @@ def test_no_two_data_sets_share_a_folder_of_evaluations(run: Path) -> None:
     assert (names[1], names[4]) == ("digits-mnist", long), "what is a name for a folder stays as it is"
 
 
-def test_a_class_without_images_has_no_accuracy_and_its_mistakes_are_told(run: Path, tmp_path: Path) -> None:
-    images = np.zeros((4, 32, 32, 3), np.uint8)
-    path = tmp_path / "black.npz"
-    np.savez(
-        path, x_train=images, y_train=[0] * 4, x_test=images, y_test=[0] * 4, classes=list(tiny_federation.CLASSES)
-    )
-    code, out, _ = called("evaluate", run, "--data", f"npz:{path}", "--out", tmp_path / "out")
-    assert code == 0
-    rows = {line.split()[0]: line.split() for line in out.splitlines()[4:7]}
-    given = json.loads((tmp_path / "out" / "evaluation.json").read_text())["confusion"][0].index(4)
-    assert rows["wide"][1:4] == ["0", "-", "-"]
-    assert rows["thin"] == ["thin", "4", "0.0%", "-", "-", tiny_federation.CLASSES[given], "(4)"]
-
-
 def test_a_folder_without_a_training_part_is_evaluated_and_bad_files_are_counted(
     run: Path, pictures: Path, tmp_path: Path
 ) -> None:
@@ -329,45 +285,6 @@ def test_a_window_that_is_of_the_images_at_hand_is_said_and_found_once(
     assert looked == [picture]
     assert 'data.window = "auto" is -200 to 199 here, and may have been another where the model was trained' in out
     assert 'data.window = "auto" is that of a whole data set' in refused("predict", ended_run, picture)[1]
-
-
-def test_without_matplotlib_there_is_no_picture_and_that_is_said(
-    run: Path, ended_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
-        monkeypatch.setitem(sys.modules, name, None)
-    code, out, _ = called("evaluate", run, "--data", f"npz:{ended_runs / 'left.npz'}", "--out", tmp_path)
-    assert code == 0
-    assert "confusion.png is not drawn: matplotlib is not installed" in out
-    assert [path.name for path in tmp_path.iterdir()] == ["evaluation.json"]
-
-
-@pytest.mark.parametrize("num_classes", [2, 65])
-def test_a_confusion_matrix_is_a_picture_that_one_can_open(num_classes: int, tmp_path: Path) -> None:
-    confusion = np.eye(num_classes, dtype=np.int64) * 7
-    confusion[-1] = 0  # a class without images
-    classes = ["x" * 128, *(rf"$\frac{{{i}$" for i in range(1, num_classes))]
-    data = confusion_matrix(confusion, classes, title="folder:" + "long/" * 50 + "\n97.1 %")
-    (tmp_path / "confusion.png").write_bytes(data)
-    with Image.open(tmp_path / "confusion.png") as picture:
-        picture.load()
-        assert 700 < picture.width < 3000
-        assert 700 < picture.height < 3000
-
-
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [
-        ("npz:none.npz", "there is no file none.npz"),
-        ("digit:mnist", "did you mean 'digits:mnist'?"),
-        ("digits:mnist", "the run's classes are thin, wide, plain"),
-    ],
-)
-def test_wrong_data_are_one_sentence(run: Path, data: str, sentence: str) -> None:
-    code, error = refused("evaluate", run, "--data", data)
-    assert code == 2
-    assert sentence in error
-    assert not (run / "evaluations").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told_after_the_result(
@@ -421,27 +338,6 @@ def test_an_exported_model_says_what_its_user_needs(run: Path, exported: tuple[P
     assert path.parent.joinpath("model.onnx.data").exists() is False
 
 
-def test_a_missing_extra_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
-    code, error = refused("export", run, "--onnx", tmp_path / "model.onnx")
-    assert code == 2
-    assert error == "fedplcc: exporting needs onnxscript, which is not installed: pip install 'fedplcc[export]'\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_that_torch_cannot_export_is_one_sentence(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_arguments: Any, **_options: Any) -> None:
-        raise RuntimeError("no operator for aten::bucketize\nand a hundred lines more")
-
-    monkeypatch.setattr(torch.onnx, "export", fail)
-    code, error = refused("export", run, "--onnx", tmp_path / "model.onnx")
-    assert code == 2
-    assert error.endswith("to ONNX: no operator for aten::bucketize\n")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_that_is_no_onnx_file_is_never_replaced(run: Path) -> None:
     model = run / "model.safetensors"
     before = model.read_bytes()
@@ -451,12 +347,6 @@ def test_a_file_that_is_no_onnx_file_is_never_replaced(run: Path) -> None:
         f"fedplcc: {model} is there already and is no .onnx file, so it is kept; name another with --onnx\n",
     )
     assert model.read_bytes() == before
-
-
-def test_a_place_that_cannot_be_written_is_told_before_the_work(run: Path, unwritable: Path) -> None:
-    code, error = refused("export", run, "--onnx", unwritable)
-    assert code == 4
-    assert "choose another with --onnx" in error
 
 
 def test_without_onnxruntime_the_file_is_written_and_not_compared(

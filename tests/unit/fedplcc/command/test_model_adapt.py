@@ -249,21 +249,6 @@ def test_a_model_without_batch_norm_is_told_so(ended_runs: Path, tmp_path: Path)
     assert not place.exists()
 
 
-def test_data_without_a_training_image_are_one_sentence(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "a.png").write_bytes(b"x")
-    for name, sentence in [
-        ("none", "cannot read the folder"),
-        ("empty", "holds no class folders"),
-        ("broken", "has no training image, and 1 files could not be read"),
-    ]:
-        code, error = refused("adapt", run, "--data", f"folder:{tmp_path / name}")
-        assert code == 2
-        assert sentence in error
-    assert not list(run.glob("*at*"))
-
-
 def test_a_temperature_changes_probabilities_and_no_class(
     fetched: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,8 +282,3 @@ def test_a_temperature_changes_probabilities_and_no_class(
     both, said = adapted(run, data, "-o", tmp_path / "site.safetensors")
     scaled_site, said = adapted(both, data, "--temperature", "--validation-per-class", 4)
     assert (said["calibrated_on"], scaled_site.name.startswith("site-temperature-")) == (data, True)
-
-
-def test_a_temperature_needs_validation_images(fetched: Path, run: Path) -> None:
-    _, error = refused("adapt", run, "--temperature", "--data", f"npz:{fetched / 'left.npz'}")
-    assert "has no validation images, to which a temperature is fitted; set some aside with" in error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -106,16 +105,6 @@ def test_what_cannot_be_drawn_is_one_sentence(ended_run: Path, arguments: tuple[
     assert sorted(ended_run.iterdir()) == before
 
 
-def test_a_run_whose_data_nobody_names_is_one_sentence(ended_run: Path) -> None:
-    (ended_run / "federation.json").unlink()
-    code, error = refused("map", ended_run)
-    assert code == 2
-    assert error == (
-        f"fedplcc: {ended_run} does not say where the data of the run's clients lie; name them with --data NAME=DATA, once "
-        "for each client, or name the run's configuration file with --config\n"
-    )
-
-
 def changed(run: Path, folder: Path, section: str, **values: Any) -> Path:
     """A copy of a run whose run.json says something else."""
     shutil.copytree(run, folder)
@@ -125,36 +114,9 @@ def changed(run: Path, folder: Path, section: str, **values: Any) -> Path:
     return folder
 
 
-def test_a_run_that_began_with_a_given_model_is_compared_with_something_else(run: Path, tmp_path: Path) -> None:
-    warm = changed(run, tmp_path / "warm", "run", initial_model=f"sha256:{'0' * 64}")
-    code, error = refused("map", warm)
-    assert code == 2
-    assert "began with a model that it was given" in error
-    assert "--before none" in error
-
-
 def test_runs_of_other_data_contracts_are_not_compared(run: Path, tmp_path: Path) -> None:
     other = changed(run, tmp_path / "other", "data", mean=[0.1, 0.1, 0.1])
     code, error = refused("map", run, "--before", other, "--out", tmp_path / "map.png")
     assert code == 2
     assert "would not see the same images" in error
     assert refused("map", run, "--before", tmp_path / "nothing", "--out", tmp_path / "map.png")[0] == 2
-
-
-def test_a_map_of_a_run_that_shares_no_model_says_that_nothing_has_changed(run: Path, tmp_path: Path) -> None:
-    code, _, error = called("map", run, "--before", run, "--out", tmp_path / "map.png", "--per-class", 2)
-    assert code == 0
-    assert error.startswith("fedplcc: both panels show the same model")
-
-
-@pytest.mark.parametrize("package", ["matplotlib", "sklearn"])
-def test_a_package_that_is_missing_is_told_before_the_work(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == package or "fedplcc.pictures" in name]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    code, error = refused("map", run, "--out", tmp_path / "out.png")
-    assert code == 2
-    assert error == f"fedplcc: this command needs {package}, which is not installed: pip install 'fedplcc[demo]'\n"
-    assert list(tmp_path.iterdir()) == []

@@ -84,19 +84,6 @@ def test_a_cell_whose_files_are_broken_is_missing_and_says_which_and_what_to_do(
     assert not found.can_be_trained
 
 
-def test_a_file_that_cannot_be_read_is_named(path: Path, tmp_path: Path) -> None:
-    cell = cells_of(path, tmp_path / "out")[0]
-    write_cell(cell, ROUNDS)
-    (cell.folder / "metrics.jsonl").unlink()
-    (cell.folder / "metrics.jsonl").mkdir()
-    found = of_kind(MissingCell, read_cell(cell))
-    assert f"{cell.folder}: cannot read metrics.jsonl (Is a directory); restore the file" in found.reason
-    (cell.folder / "federation.json").unlink()
-    (cell.folder / "federation.json").mkdir()
-    found = of_kind(MissingCell, read_cell(cell))
-    assert found.reason == f"{cell.folder}: cannot read federation.json (Is a directory); see that it can be read"
-
-
 def test_a_cell_without_federation_json_is_known_by_its_hash(path: Path, tmp_path: Path) -> None:
     cell, other = cells_of(path, tmp_path / "out")[:2]
     write_cell(cell, ROUNDS)

@@ -107,26 +107,6 @@ def test_a_change_of_a_row_that_does_not_fit_is_named_with_row_and_data_set(tmp_
     ]
 
 
-def test_changes_on_single_data_sets_are_shown_and_many_rows_are_cut(tmp_path: Path) -> None:
-    many = "".join(f'[rows.r{number}]\nmethod = "fedavg"\n' for number in range(110))
-    many += 'set_for.digits = { "training.batch_size" = 4 }\n'
-    path = write_comparison(tmp_path, many + '[datasets.digits]\nconfig = "run.toml"\n')
-    code, out, _ = called(path)
-    assert (code, out.splitlines()[-1]) == (0, "# and 10 more rows; --json has all")
-    assert len(json.loads(called(path, "--json")[1])["rows"]) == 110
-    few = write_comparison(
-        tmp_path, "[rows.one]" + many.rpartition("[rows.r109]")[2] + '[datasets.digits]\nconfig = "run.toml"\n'
-    )
-    assert called(few)[1].splitlines()[-1] == "# row one: fedavg, training.batch_size=4 on digits"
-
-
-def test_a_data_set_without_a_file_is_named(tmp_path: Path) -> None:
-    path = write_comparison(tmp_path, COMPARISON.replace('config = "run.toml"', 'config = "none.toml"'))
-    code, _, error = called(path)
-    assert code == 2
-    assert "datasets.digits: cannot read" in error
-
-
 def test_the_data_of_each_data_set_are_read_when_asked_for(tmp_path: Path) -> None:
     path = write_comparison(tmp_path)
     code, out, error = called(path, "--data", "--json")

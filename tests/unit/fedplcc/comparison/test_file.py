@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.comparison.file import assignments, read_comparison
+from fedplcc.comparison.file import read_comparison
 from fedplcc.comparison.plan import command_of, plan
-from fedplcc.comparison.sweep.section import flat
 from fedplcc.runs.configuration import Overrides, federation_json, read_federation
 from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
@@ -58,11 +57,6 @@ def test_settings_may_be_written_as_dotted_keys_or_as_tables_and_the_nearest_win
     assert cell.federation.config.method.model_dump()["phi"] == 0.5
 
 
-def test_values_travel_as_toml_writes_them() -> None:
-    settings = {"a": {"b": True, "c": 1e-05}, "d.e": ["crop", "é"], "f": {"g": 'say "no"'}}
-    assert assignments(flat(settings)) == ["a.b=true", "a.c=1e-05", 'd.e=["crop", "é"]', 'f.g="say \\"no\\""']
-
-
 def test_a_choice_of_rows_and_seeds_leaves_the_other_cells_in_the_plan(tmp_path: Path) -> None:
     path = write_comparison(tmp_path)
     chosen = [cell.name for cell in cells_of(path, tmp_path, only=["all"], seeds=[1, 7]) if cell.is_chosen]
@@ -85,14 +79,6 @@ def test_data_sets_and_rows_may_have_seeds_and_data_sets_of_their_own(tmp_path: 
         "more/average/seed-4",
         "more/average/seed-5",
     ]
-
-
-def test_a_name_that_is_given_twice_counts_once(tmp_path: Path) -> None:
-    text = COMPARISON.replace('group = "readings"', 'group = ["readings", "readings"]')
-    text = text.replace('baseline = "average"', 'baseline = ["average", "all", "average"]')
-    comparison = read_comparison(write_comparison(tmp_path, text))
-    assert comparison.groups_of("digits")["readings"] == ["average", "all"]
-    assert comparison.compare.baseline == ("average", "all")
 
 
 def test_a_group_stands_on_the_data_sets_that_it_names(tmp_path: Path) -> None:
@@ -160,12 +146,6 @@ def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
         assert part in said
 
 
-def test_what_is_wrong_with_a_data_sets_own_file_is_said_once(tmp_path: Path) -> None:
-    said = refusal(tmp_path, COMPARISON, RUN.replace("rounds = 3", "rounds = 0"))
-    assert said.startswith("run.toml: run.rounds = 0: ")
-    assert said.count("rounds") == 1
-
-
 def test_a_data_sets_file_needs_no_method_because_rows_have_one(tmp_path: Path) -> None:
     path = write_comparison(tmp_path, run=RUN.replace('method = "fedplcc"\n', ""))
     assert {cell.federation.config.run.method for cell in cells_of(path, tmp_path)} == {"fedavg", "fedplcc"}
@@ -197,11 +177,6 @@ def test_the_wrong_shape_is_one_sentence(text: str, sentence: str, tmp_path: Pat
     path.write_text(text)
     with pytest.raises(InvalidConfig, match=re.escape(sentence)):
         read_comparison(path)
-
-
-def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"^cannot read .*none\.toml: No such file or directory$"):
-        read_comparison(tmp_path / "none.toml")
 
 
 def test_the_configuration_of_a_run_in_its_place_is_refused_with_what_to_write(tmp_path: Path) -> None:

@@ -144,11 +144,6 @@ def test_a_round_is_no_better_for_a_hard_domain_that_is_away(tmp_path: Path) -> 
     assert said in markdown(report_of(findings_of(path, [whole.cell, other]))), "one seed has no score of a domain"
 
 
-def test_a_model_that_was_never_evaluated_has_no_outcome() -> None:
-    assert outcome([a_round(1, a=0.5)], "last", "local") is None
-    assert outcome([a_round(1, a=None)], "best") is None
-
-
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_the_spread_is_numpys_mean_and_sample_standard_deviation(count: int) -> None:
     values = np.random.default_rng(count).random(count)
@@ -156,12 +151,6 @@ def test_the_spread_is_numpys_mean_and_sample_standard_deviation(count: int) -> 
     assert found.mean == pytest.approx(values.mean())
     assert found.std == pytest.approx(values.std(ddof=1))
     assert found.count == count
-
-
-def test_one_value_has_no_deviation_and_none_no_mean() -> None:
-    one = present(spread([0.5]))
-    assert (one.mean, one.std, one.count) == (0.5, None, 1)
-    assert spread([]) is None
 
 
 @pytest.fixture

@@ -69,15 +69,6 @@ def test_a_bug_is_one_cells_failure_and_keeps_its_traceback(
     assert "own_worker.py" in said
 
 
-def test_output_of_a_users_code_does_not_mix_with_results(
-    cell: Cell, worker: Callable[[str], None], capfd: pytest.CaptureFixture[str]
-) -> None:
-    worker("print('somebody', flush=True); pipe.send(Answer()); pipe.recv()")
-    assert train_all([cell]) == {}
-    said = capfd.readouterr()
-    assert (said.out, said.err) == ("", "somebody\n")
-
-
 def test_a_cell_with_another_number_of_threads_has_a_worker_of_its_own(
     cell: Cell, tmp_path: Path, worker: Callable[[str], None]
 ) -> None:
@@ -201,23 +192,4 @@ def test_of_a_run_rounds_and_what_a_person_should_know_are_passed_on() -> None:
         "client mnist: an update was refused: it is too far away",
         CommittedRound(1, 0.5),
         CommittedRound(2, None),
-    ]
-
-
-def test_where_no_bar_can_move_each_cell_has_a_line_when_it_begins_and_ends(cell: Cell) -> None:
-    printed, other = io.StringIO(), replace(cell, seed=1)
-    with CellsShown(Console(file=printed, soft_wrap=True), total=2) as shown:
-        shown.begins(cell)
-        shown.round(cell, 1, 0.25)
-        shown.round(cell, 2, 0.75)
-        shown.note(cell, "an\x1b[31m odd note")
-        shown.ends(cell, None)
-        shown.begins(other)
-        shown.ends(other, "client mnist: no such file")
-    assert printed.getvalue().splitlines() == [
-        "digits/average/seed-0: begins, 1 of 2",
-        "digits/average/seed-0: an\\x1b[31m odd note",
-        "digits/average/seed-0: trained, mean accuracy 75.0% in the last round",
-        "digits/average/seed-1: begins, 2 of 2",
-        "digits/average/seed-1: failed: client mnist: no such file",
     ]

@@ -44,16 +44,6 @@ def test_the_report_has_the_best_round_by_validation_beside_the_last_one(tmp_pat
     assert summary(out, findings)["results"]["digits"]["average"]["validated"]["mean"]["mean"] == pytest.approx(0.5)
 
 
-def test_without_validation_images_nothing_speaks_of_them(tmp_path: Path) -> None:
-    path, out = write_comparison(tmp_path), tmp_path / "out"
-    for cell in cells_of(path, out):
-        write_cell(cell, ROUNDS)
-    findings = findings_of(path, cells_of(path, out))
-    assert "by validation" not in markdown(report(findings))
-    assert "validat" not in "".join(csv_tables(findings)[name] for name in ("summary.csv", "differences.csv"))
-    assert "validated" not in summary(out, findings)["results"]["digits"]["average"]
-
-
 @pytest.mark.parametrize(("patience", "is_whole"), [(1, True), (2, False)])
 def test_a_run_that_stopped_early_is_whole(patience: int, is_whole: bool, tmp_path: Path) -> None:
     run = VALIDATED.replace("rounds = 3", f"rounds = 30\npatience = {patience}")

@@ -43,12 +43,6 @@ def test_of_a_process_that_said_nothing_the_log_is_named(tmp_path: Path) -> None
     assert error.detail == f"trainer-ann ended with exit code 1; what it did before is in {process.log}"
 
 
-def test_what_a_process_says_is_found_by_its_event(tmp_path: Path) -> None:
-    process = a_process(tmp_path, {"event": "gateway_ready", "port": 8080}, [1], "null", {"event": "other"})
-    assert process.logged("gateway_ready") == {"event": "gateway_ready", "port": 8080}
-    assert process.logged("never") is None
-
-
 # Alarms
 
 

@@ -272,16 +272,6 @@ def test_code_that_only_the_runs_folder_names_is_not_run(
     assert state_arrays(model).keys() == from_bytes((ended_run / "model.safetensors").read_bytes()).keys()
 
 
-def test_a_device_that_is_not_there_is_named(ended_runs: Path) -> None:
-    assert "'cuda:99' is not there" in problem(ended_runs / "fedplcc", InvalidConfig, device="cuda:99")
-
-
-def test_a_file_that_may_not_be_read_is_named(ended_run: Path) -> None:
-    (ended_run / "prototypes.safetensors").unlink()
-    (ended_run / "prototypes.safetensors").mkdir()
-    assert "Is a directory" in problem(ended_run, StoreUnavailable)
-
-
 @pytest.mark.parametrize("name", ["prototypes.safetensors", "model.safetensors"])
 def test_a_file_without_an_end_in_the_folder_of_somebody_else_is_not_read(ended_run: Path, name: str) -> None:
     (ended_run / name).unlink()

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedplcc.pictures.feature_map import FeatureMap, Panel, coloured_classes, label_spots
+from fedplcc.pictures.feature_map import FeatureMap, Panel
 from fedplcc.pictures.image_sample import MOST_IMAGES, balanced, images_per_class
 from fedplcc.pictures.map_drawing import draw_map
 from fedplcc.pictures.points import NO_DOMAIN, Kind, Points, points, shares_of_class
 from fedplcc.pictures.projection import project
 from fedplcc.pictures.shown_clients import ShownClient, shown_clients
-from fedplcc.pictures.style import CLASS_COLOURS, MARKERS
+from fedplcc.pictures.style import MARKERS
 from fedplcc.shared.config.run import RunConfig, parse_federation
 from fedplcc.shared.errors import InvalidConfig, InvalidData, InvalidModel
 from fedplcc.shared.types import PrototypeSet
@@ -46,12 +46,6 @@ def some_points(num_classes: int = 3, num_domains: int = 2, per_cell: int = 6) -
     return points(features.astype(np.float32), class_ids, domain_ids, local=list(enumerate(local)), global_=global_)
 
 
-def a_pool(weights: Sequence[float]) -> PrototypeSet:
-    """Prototypes of one class: two with an owner and their average, as FedCCL's."""
-    ids = np.zeros(3, np.int64)
-    return PrototypeSet(np.ones((3, 2), np.float32), ids, np.array(weights, np.float32), np.array([0, 1, -1]))
-
-
 def placed(shown: Points, title: str = "fedplcc, round 2") -> Panel:
     """A panel without a projection: the first two features are the plane."""
     return Panel(title=title, points=shown, xy_N2=shown.features_ND[:, :2].astype(np.float64))
@@ -75,11 +69,6 @@ def test_images_come_first_then_local_and_global_prototypes() -> None:
     assert shown.class_ids_N[local].tolist() == [0, 1, 2] * 2
     assert shown.domain_ids_N[shown.of(Kind.GLOBAL)].tolist() == [NO_DOMAIN] * 3
     assert shown.shares_N[shown.of(Kind.IMAGE)].tolist() == [0.0] * 36
-
-
-def test_a_method_without_prototypes_has_images_alone() -> None:
-    shown = points(np.ones((2, 4), np.float32), np.array([0, 1]), np.array([0, 0]), local=[(0, PrototypeSet.empty())])
-    assert len(shown) == shown.count(Kind.IMAGE) == 2
 
 
 def test_shares_are_of_the_class_and_averages_beside_a_pool_are_a_whole_of_their_own() -> None:
@@ -136,28 +125,6 @@ def test_a_map_that_cannot_be_is_one_sentence() -> None:
 # The map as data
 
 
-def test_a_name_stands_where_its_class_is_densest() -> None:
-    xy = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [50, 50]], dtype=np.float32)
-    shown = points(xy, np.zeros(5, np.int64), np.zeros(5, np.int64))
-    x, y = label_spots(placed(shown))[0]
-    assert (x, y) in [(0, 0), (0, 1), (1, 0)]
-
-
-def test_a_class_that_is_nowhere_among_its_own_has_no_name_on_the_map() -> None:
-    xy = np.array([[i, 0] for i in range(16)], dtype=np.float32)
-    mixed, parted = np.tile([0, 0, 1, 2], 4), np.repeat([0, 1], 8)
-    spots = [label_spots(placed(points(xy, ids, np.zeros(16, np.int64)))) for ids in (mixed, parted)]
-    assert 2 not in spots[0]
-    assert sorted(spots[1]) == [0, 1]
-
-
-def test_ten_classes_have_a_colour_of_their_own_those_with_the_most_images() -> None:
-    ids = np.repeat(np.arange(12), [1, 5, 5, 5, 5, 5, 1, 5, 5, 5, 5, 5])
-    shown = points(np.zeros((len(ids), 2), np.float32), ids, np.zeros(len(ids), np.int64))
-    assert coloured_classes([placed(shown)], 12, len(CLASS_COLOURS)).tolist() == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
-    assert len(set(CLASS_COLOURS)) == 10
-
-
 # Drawing
 
 
@@ -199,14 +166,6 @@ def test_names_that_trouble_a_plotter_and_more_classes_and_domains_than_eyes_tel
     assert f"<!-- {'x' * 21}… -->" in text
 
 
-def test_a_map_without_prototypes_has_no_legend_for_them() -> None:
-    features = some_points()
-    images = points(features.features_ND[:36], features.class_ids_N[:36], features.domain_ids_N[:36])
-    text = draw_map(a_map(placed(images)), ".svg").decode()
-    assert "<!-- test image -->" in text
-    assert "prototype -->" not in text
-
-
 # Sizes of clusters
 
 
@@ -230,14 +189,6 @@ def test_clients_are_those_that_the_runs_folder_names(tmp_path: Path, config: Ru
     moved = ShownClient(name="right", domain="east", data="npz:a=b.npz")
     other = ShownClient(name="far", domain="far", data="digits:mnist")
     assert shown_clients(model, config, named=["right=npz:a=b.npz", "far=digits:mnist"]) == (other, moved)
-
-
-@pytest.mark.parametrize(
-    ("data", "name"),
-    [("digits:mnist", "mnist"), ("folder:/data/scans", "scans"), ("digit5:usps:../shared/data/digit5", "usps")],
-)
-def test_data_without_a_name_get_one(tmp_path: Path, config: RunConfig, data: str, name: str) -> None:
-    assert shown_clients(tmp_path / "model", config, named=[data]) == (ShownClient(name=name, domain=name, data=data),)
 
 
 def test_a_configuration_file_names_the_clients_too(tmp_path: Path, config: RunConfig) -> None:

@@ -14,7 +14,6 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, random_split
 
 import fedplcc
-from fedplcc.python_api.class_names import check_names
 from fedplcc.shared.errors import InvalidData
 
 NAMES = ["cat", "dog", "owl"]
@@ -165,12 +164,6 @@ def test_names_that_differ_or_are_missing_are_refused_with_both_lists(
         taken(tmp_path, **data)
 
 
-def test_a_run_whose_classes_are_no_texts_is_told_of_them_by_its_configuration() -> None:
-    check_names(["1"], cast(list[str], [1, 2]), are_named=True)
-    with pytest.raises(InvalidData, match="the run's are 1, 2: '3' is none of them"):
-        check_names(["3"], cast(list[str], [1, 2]), are_named=True)
-
-
 class Broken(Pairs):
     """A data set whose length is more than it has, or whose images cannot be had."""
 
@@ -305,11 +298,6 @@ def test_what_says_too_little_is_refused(data: dict[str, Any], sentence: str, tm
         taken(tmp_path, **data)
 
 
-def test_images_of_a_small_range_are_warned_of(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="no number in the images is above 1 of 255"):
-        taken(tmp_path, train=(np.eye(8, dtype=np.uint8)[None], ["cat"]))
-
-
 @pytest.mark.parametrize("is_data_set", [False, True])
 def test_images_that_have_changed_are_read_again(is_data_set: bool, tmp_path: Path) -> None:
     x, y = np.full((4, 4, 4, 3), 200, np.uint8), np.array([0, 1, 0, 1])
@@ -318,11 +306,6 @@ def test_images_that_have_changed_are_read_again(is_data_set: bool, tmp_path: Pa
     specs = [client.table(NAMES, tmp_path)["data"] for _ in range(2)]
     x[0] = 100
     assert specs[0] == specs[1] != client.table(NAMES, tmp_path)["data"]
-
-
-def test_groups_that_differ_in_writing_alone_are_warned_of(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="groups whose names look like one name: '01' and '1'"):
-        taken(tmp_path, train=Pairs([0], NAMES), test=Pairs([1], NAMES, 9), groups=[1], test_groups=["01"])
 
 
 def test_numbers_are_the_classes_of_a_run_whose_classes_are_numbers(tmp_path: Path) -> None:

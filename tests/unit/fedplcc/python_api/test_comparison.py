@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import fedplcc
 from fedplcc.command.all_commands import app
-from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process.log import OUR_LOGGERS
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, write_config
@@ -83,13 +82,6 @@ def test_the_result_has_a_record_of_each_cell_with_the_values_of_its_last_round(
     assert "2 cells, 0 missing" in repr(trained)
 
 
-def test_what_is_there_is_not_trained_again(data: Path, trained: fedplcc.ComparisonResult) -> None:
-    before = {name: (trained.folder / name / "run.json").stat().st_mtime_ns for name in CELLS}
-    again = fedplcc.compare(data / "compare.toml", out=trained.folder, device="cpu")
-    assert {name: (trained.folder / name / "run.json").stat().st_mtime_ns for name in CELLS} == before
-    assert [*again.cells] == [*trained.cells]
-
-
 def test_a_program_that_set_up_no_logging_gets_no_line_of_ours(trained: fedplcc.ComparisonResult, data: Path) -> None:
     for name in OUR_LOGGERS:
         logging.getLogger(name).setLevel(logging.NOTSET)
@@ -119,13 +111,3 @@ def test_a_cell_that_cannot_be_trained_is_missing_with_its_reason(data: Path, tm
     assert len(found.cells) == 0
     assert "none.npz" in found.missing["stripes/average/seed-0"]
     assert found.missing["stripes/clusters/seed-0"] == "not trained yet"
-
-
-def test_mistakes_are_said_before_anything_is_trained(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="did you mean 'fedavg'"):
-        fedplcc.compare(tomllib.loads(COMPARISON.replace('"fedavg"', '"fedav"')), out=tmp_path / "out")
-    with pytest.raises(InvalidConfig, match="did you mean 'average'"):
-        fedplcc.compare(data / "compare.toml", out=tmp_path / "out", only=["averag"])
-    with pytest.raises(InvalidConfig, match="no folder"):
-        fedplcc.compare(data / "compare.toml", out=tmp_path / "out", report_only=True)
-    assert not (tmp_path / "out").exists()

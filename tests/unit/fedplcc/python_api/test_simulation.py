@@ -158,12 +158,6 @@ def test_a_mapping_and_a_checked_configuration_give_the_bytes_of_the_file(
     assert hashed(tmp_path / "mapping") == hashed(tmp_path / "checked") == hashed(reference)
 
 
-def test_settings_change_keys_as_the_command_does(data: Path, tmp_path: Path) -> None:
-    settings = {"run.rounds": 1, "run.method": "fedavg", "training": {"batch_size": 4}}
-    result = fedplcc.simulate(data / "run.toml", settings=settings, out=tmp_path / "out", device="cpu")
-    assert (len(result.rounds), result.config.run.method, result.config.training.batch_size) == (1, "fedavg", 4)
-
-
 class Meddler(fedplcc.Callback):
     """Does to this process what a careless callback does."""
 
@@ -206,15 +200,6 @@ def test_a_callback_ends_the_run_after_the_round_that_it_was_told_of(data: Path,
     for read in (result, fedplcc.Result(tmp_path / "out")):
         assert (read.status, read.reason, len(read.rounds)) == ("stopped", "good enough", 2)
     assert hashed(tmp_path / "out")["model.safetensors"] == result.rounds[1].model_sha256
-
-
-def test_a_run_that_ended_early_says_so_when_it_is_read_again(data: Path, tmp_path: Path) -> None:
-    settings = {"run.patience": 1, "run.rounds": 20, "data.validation_every": 2}
-    result = fedplcc.simulate(data / "run.toml", settings=settings, out=tmp_path / "out", device="cpu")
-    assert len(result.rounds) < 20
-    assert "no better accuracy on validation images" in result.reason
-    read = fedplcc.Result(tmp_path / "out")
-    assert (read.status, read.reason) == (result.status, result.reason)
 
 
 def test_an_error_of_a_callback_is_raised_and_the_same_call_goes_on(

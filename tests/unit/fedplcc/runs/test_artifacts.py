@@ -16,14 +16,12 @@ from fedplcc.runs.artifacts import (
     blob_file,
     claim_folder,
     describe,
-    ending_of,
-    joining_texts,
     read_record,
     summary,
     write_record,
 )
-from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
-from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
+from fedplcc.runs.atomic_file import atomic_file, write_text
+from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
 from fedplcc.shared.tensors import blob_ref
 from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record, an_unevaluated_line
 
@@ -47,24 +45,12 @@ def test_a_run_leaves_exactly_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "model.safetensors").read_bytes() == MODEL
 
 
-def test_writing_the_same_run_again_changes_no_byte(tmp_path: Path) -> None:
-    write_all(tmp_path, a_record())
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    write_all(tmp_path, a_record())
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def test_what_clients_reported_is_kept_where_it_is_known(tmp_path: Path) -> None:
     record = replace(a_record(), evaluations_lines=['{"round":1}', '{"round":2}'])
     write_all(tmp_path, record)
     assert (tmp_path / "evaluations.jsonl").read_text() == '{"round":1}\n{"round":2}\n'
     assert read_record(tmp_path) == record
     assert "evaluations.jsonl" in describe(record, tmp_path)[-1]
-
-
-def test_what_a_completed_run_left_is_read_back(tmp_path: Path) -> None:
-    write_all(tmp_path, a_record())
-    assert read_record(tmp_path) == a_record()
 
 
 @pytest.mark.parametrize("status", ["completed", "stopped"])
@@ -108,12 +94,6 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_cannot_be_made_is_said_with_a_way_out(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable, match=r"cannot write .*--out"):
-        make_folder(tmp_path / "file" / "below")
-
-
 def test_a_folder_of_another_run_is_left_alone(tmp_path: Path) -> None:
     write_all(tmp_path, a_record())
     claim_folder(tmp_path, "digits-1")
@@ -148,14 +128,6 @@ def test_the_summary_of_a_run_that_committed_no_round_has_every_key(tmp_path: Pa
     assert summary(nothing, tmp_path).keys() == summary(record, tmp_path).keys()
     write_record(tmp_path, nothing)
     assert (tmp_path / "metrics.jsonl").read_text() == ""
-
-
-def test_a_person_is_told_the_accuracy_the_worst_domain_and_the_files(tmp_path: Path) -> None:
-    write_all(tmp_path, a_record())
-    told = "\n".join(describe(a_record(), tmp_path))
-    assert "2 of 2 rounds, completed" in told
-    assert "mean 62.5%, worst 50.0% (north)" in told
-    assert "accuracy.png" in told
 
 
 def test_of_a_run_whose_last_round_was_not_evaluated_a_person_is_told_the_last_accuracy_and_its_round(
@@ -201,13 +173,6 @@ def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_pat
     )
 
 
-def test_what_joining_is_worth_is_told_where_clients_said_it() -> None:
-    line = {"joining": {"south": -0.002, "north": 0.034}}
-    said = "joining: north +3.4, south -0.2 (points of a client's own model over its images alone)"
-    assert joining_texts(line) == [said]
-    assert joining_texts({"joining": None}) == []
-
-
 def test_without_matplotlib_everything_but_the_picture_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,12 +184,6 @@ def test_without_matplotlib_everything_but_the_picture_is_there(
     write_all(tmp_path, a_record())
     assert {path.name for path in tmp_path.iterdir()} == set(FILES) - {"accuracy.png"}
     assert "matplotlib is not installed" in describe(a_record(), tmp_path)[-1]
-
-
-def test_an_ending_is_a_sentence() -> None:
-    assert ending_of("r-1", "completed", "") == "run r-1 has completed"
-    assert ending_of("r-1", "stopped", "by hand") == "run r-1 was stopped: by hand"
-    assert ending_of("r-1", "paused", "") == "run r-1 is paused"
 
 
 # The picture
@@ -242,21 +201,3 @@ def test_a_domain_without_a_report_leaves_a_gap_and_not_a_zero() -> None:
     zero = plots.accuracy_curves([a_line(1, north=0.5, south=0.0), lines[1]], title="")
     assert png_size(gap) == png_size(zero)
     assert gap != zero
-
-
-def test_a_curve_leads_over_rounds_that_were_not_evaluated() -> None:
-    ends = [a_line(1, north=0.5), a_line(3, north=0.75)]
-    assert plots.accuracy_curves([ends[0], an_unevaluated_line(2), ends[1]], title="") == plots.accuracy_curves(
-        ends, title=""
-    )
-    assert png_size(plots.accuracy_curves([an_unevaluated_line(1)], title=""))
-
-
-def test_no_rounds_and_many_domains_can_be_drawn_too() -> None:
-    assert png_size(plots.accuracy_curves([], title=""))
-    many = {f"domain-{number:02d}": number / 40 for number in range(40)}
-    assert png_size(plots.accuracy_curves([a_line(1, **many)], title=""))
-
-
-def test_domains_are_sorted_and_summaries_are_none() -> None:
-    assert plots.domains_of([a_line(1, south=0.1, north=0.2), a_line(2, east=0.3)]) == ["east", "north", "south"]

@@ -15,7 +15,6 @@ from fedplcc.command.all_commands import app
 from fedplcc.runs.configuration import (
     Overrides,
     demo_file,
-    domain_of,
     federation_json,
     local_clients,
     override,
@@ -36,10 +35,6 @@ def a_document() -> dict[str, Any]:
         "data": {"classes": ["a", "b"]},
         "clients": {"ann": {"data": "digits:mnist"}, "bob": {"data": "digits:synth", "samples_per_class": 4}},
     }
-
-
-def test_what_is_not_given_stays_as_the_file_says() -> None:
-    assert override(a_document(), Overrides()) == a_document()
 
 
 def test_overrides_replace_what_the_file_says_and_leave_the_given_document_alone() -> None:
@@ -106,21 +101,9 @@ def test_a_key_that_is_set_twice_is_refused(overrides: Overrides) -> None:
         override(a_document(), overrides)
 
 
-def test_an_assignment_into_what_is_no_table_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="table"):
-        override(a_document(), Overrides(assignments=["run.rounds.many=3"]))
-
-
 def test_an_assignment_to_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"batch_sise.*did you mean 'training.batch_size'"):
         read_federation(demo_file(), Overrides(assignments=["training.batch_sise=3"]))
-
-
-def test_the_demo_is_a_whole_configuration_of_four_domains() -> None:
-    federation = read_federation(demo_file())
-    assert federation.config.run.method == "fedplcc"
-    assert federation.config.training.threads == 1
-    assert list(local_clients(federation)) == ["mnist", "mnistm", "optdigits", "synth"]
 
 
 def test_a_client_of_the_roster_without_a_table_is_named() -> None:
@@ -141,12 +124,6 @@ def test_a_run_that_waits_for_more_clients_than_there_are_is_refused() -> None:
     values["run"]["min_clients"] = 3
     with pytest.raises(InvalidConfig, match="min_clients = 3"):
         local_clients(parse_federation(values))
-
-
-def test_a_domain_is_the_clients_name_unless_it_is_said(tmp_path: Path) -> None:
-    clients = local_clients(parse_federation({**a_document(), "clients": {"ann": {"data": "x:y", "domain": "north"}}}))
-    assert domain_of("ann", clients["ann"]) == "north"
-    assert domain_of("bob", clients["ann"].model_copy(update={"domain": None})) == "bob"
 
 
 def test_equal_federations_have_equal_text_and_every_difference_shows(tmp_path: Path) -> None:
@@ -189,13 +166,6 @@ def test_a_patience_needs_validation_images_of_every_client(settings: dict[str, 
     with pytest.raises(InvalidConfig) as refusal:
         require_validation(federation)
     assert (refusal.value.detail, judge(document).problems) == (sentence, (sentence,))
-
-
-def test_a_deployed_run_may_have_a_patience_as_its_sites_set_images_aside() -> None:
-    document = a_document()
-    del document["clients"]
-    document["run"] |= {"patience": 1, "clients": ["ann"]}
-    assert judge(document).problems == ()
 
 
 def test_simulate_refuses_a_patience_that_does_nothing_before_it_makes_a_folder(tmp_path: Path) -> None:

@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 from typer.testing import CliRunner, Result
 
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.aggregator.store.blobs.garbage_lock import collecting
-from fedplcc.aggregator.store.database.engines.connections import database_errors
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
@@ -137,18 +134,6 @@ def model_of(state: Path, run: Run, number: int) -> Path:
 
 
 # doctor
-
-
-def test_a_sound_state_has_no_finding_while_an_aggregator_is_on_it_and_after(left: tuple[Path, Run, Run]) -> None:
-    answer = command("doctor", left[0])
-    assert answer.exit_code == ExitCode.OK, answer.output
-    for words in (
-        "each with its size and SHA-256",
-        "events without a gap",
-        "2, each as its history says",
-        "were collected",
-    ):
-        assert words in answer.stdout
 
 
 def test_the_doctor_changes_nothing(state: Path) -> None:
@@ -310,16 +295,6 @@ def test_a_round_that_pooled_prototypes_of_earlier_rounds_is_computed_again(tmp_
     assert not findings(tmp_path, ExitCode.OK)
 
 
-def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path, Run, Run]) -> None:
-    folder, done, _middle = left
-    answer = command("state", "audit", folder, "--replay", done.run_id, "--round", 2)
-    assert answer.exit_code == ExitCode.COLLECTED
-    assert "the model that it started from was collected; an aggregator with a larger --keep-updates" in answer.stderr
-    answer = command("state", "audit", folder, "--replay", done.run_id, "--round", 1)
-    assert answer.exit_code == ExitCode.COLLECTED
-    assert "updates of 2 clients were collected (ann, bob)" in answer.stderr
-
-
 def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[Path, Run, Run]) -> None:
     other = model_of(state, left[1], 4).name
     with closing(SqlStore.in_folder(state)) as store:
@@ -475,16 +450,6 @@ def test_a_backup_and_its_state_lie_apart(state: Path, made: Path) -> None:
     assert not (made / "restored").exists()
 
 
-def test_a_backup_is_examined_as_a_state_is(made: Path) -> None:
-    answer = command("doctor", made)
-    assert answer.exit_code == ExitCode.OK
-    assert "it is what 'fedplcc state backup' made: backup.json belongs to it" in answer.stdout
-    assert "\n0 problems, " in answer.stdout
-    assert not [
-        line for line in answer.stdout.splitlines() if line.startswith("WARN") and not line.startswith("WARN  disk")
-    ]
-
-
 @pytest.mark.parametrize("damage", ["cut short", "overwritten"])
 def test_a_damaged_database_ends_every_command_with_what_helps(
     state: Path, left: tuple[Path, Run, Run], tmp_path: Path, damage: str
@@ -505,33 +470,6 @@ def test_a_damaged_database_ends_every_command_with_what_helps(
         assert answer.stderr.endswith("): restore a backup\n")
     with pytest.raises(StoreUnavailable, match=r"cannot open the database: .*; restore a backup$"):
         SqlStore.in_folder(state)
-
-
-def test_a_database_that_may_not_grow_says_to_make_room(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite says of it what it says of a full disk."""
-    connect = sqlite3.connect
-
-    def narrow(database: str | Path, **options: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(database, **options)
-        if Path(database).parent == tmp_path / "backup":
-            connection.execute("PRAGMA max_page_count = 1")
-        return connection
-
-    monkeypatch.setattr(sqlite3, "connect", narrow)
-    answer = command("state", "backup", state, tmp_path / "backup")
-    assert answer.exit_code == ExitCode.STORAGE
-    assert answer.stderr.endswith(": database or disk is full; make room there, or choose another folder\n")
-    engine = create_engine(f"sqlite:///{tmp_path / 'narrow.sqlite'}")
-    with engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")
-        with (
-            pytest.raises(StoreUnavailable, match=r"^cannot write: database or disk is full; make room$"),
-            database_errors("cannot write"),
-        ):
-            connection.exec_driver_sql("CREATE TABLE too_much (x)")
-    engine.dispose()
 
 
 def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
@@ -610,12 +548,6 @@ def test_a_backup_with_a_file_without_an_end_is_refused(made: Path, tmp_path: Pa
     os.mkfifo(made / name)
     answer = command("state", "restore", made, tmp_path / "restored")
     assert (answer.exit_code, "is no regular file" in answer.stderr) == (ExitCode.USAGE, True)
-
-
-def test_a_folder_that_cannot_be_made_is_a_sentence(state: Path) -> None:
-    answer = command("state", "backup", state, "/proc/nowhere/backup")
-    assert answer.exit_code == ExitCode.STORAGE
-    assert "choose another folder" in answer.stderr
 
 
 def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

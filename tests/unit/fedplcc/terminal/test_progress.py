@@ -13,15 +13,15 @@ import pytest
 from rich.console import Console
 
 from fedplcc.command.gateway_calls import sentence_of_run
-from fedplcc.shared.documents import Event, QuarantinedClient, Round, RunTotals
+from fedplcc.shared.documents import Event, QuarantinedClient, Round
 from fedplcc.shared.reasons import Dropped, DropReason
 from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus
 from fedplcc.terminal.progress import RunProgress, console_for, shown_transfers
-from fedplcc.terminal.round_table import BALANCED_NOTE, PLAIN_NOTE, RoundTable
-from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line, totals_line
+from fedplcc.terminal.round_table import RoundTable
+from fedplcc.terminal.run_lines import awaited_lines, status_line
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
-from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document, a_run_summary, an_unevaluated_line
+from tests.unit.fedplcc.records import a_line, a_run_document, an_unevaluated_line
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -84,17 +84,6 @@ def test_every_committed_round_is_a_line_under_one_heading() -> None:
     assert len({len(line) for line in lines}) == 1
 
 
-def test_round_zero_has_no_metrics_and_no_line() -> None:
-    opened = an_event("round_opened", 0, cohort=["ann"], phase="initialising")
-    assert shown(opened, an_event("round_committed", 0)) == ""
-
-
-def test_a_domain_that_comes_later_makes_a_new_heading() -> None:
-    lines = shown(*a_round(1, 0, north=0.25), *a_round(2, 10, north=0.5, south=None)).splitlines()
-    assert [line.split()[0] for line in lines] == ["round", "1", "round", "2"]
-    assert "-" in lines[-1].split()
-
-
 def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
     refused = an_event("update_refused", 1, detail="it holds NaN")
     late = an_event("report_refused", 1, detail="the run is stopping")
@@ -134,11 +123,6 @@ def test_a_text_that_somebody_chose_gives_a_terminal_no_command(capsys: pytest.C
     assert "[/full] has \\x1b[2J" in out.getvalue()
 
 
-def test_a_table_without_seconds_has_dashes() -> None:
-    table = RoundTable(["north"])
-    assert table.line(a_line(1, north=None)).split() == ["1", "-", "-", "-", "1.000", "8", "->", "4", "-"]
-
-
 def test_transfers_are_a_line_each_off_a_terminal() -> None:
     out = io.StringIO()
     with shown_transfers(Console(file=out)) as on_bytes:
@@ -147,18 +131,6 @@ def test_transfers_are_a_line_each_off_a_terminal() -> None:
         on_bytes("prototypes.safetensors", 10, 10)
     lines = ["fetching model.safetensors, 10 bytes", "fetching prototypes.safetensors, 10 bytes"]
     assert [line for line in out.getvalue().splitlines() if line] == lines
-
-
-def test_local_models_have_their_mean_and_worst_beside_the_global_one() -> None:
-    metrics = [a_local_line(1, north=0.5, south=1.0), a_local_line(2, north=None, south=None)]
-    lines = shown(
-        *(an_event("round_committed", line["round"], line["round"], metrics=line) for line in metrics)
-    ).splitlines()
-    heading, first, second = (re.split("  +", line.strip()) for line in lines)
-    assert heading[:7] == ["round", "north", "south", "mean", "worst", "local mean", "local worst"]
-    assert first[:7] == ["1", "25.0%", "25.0%", "25.0%", "25.0%", "75.0%", "50.0%"]
-    assert second[5:7] == ["-", "-"]
-    assert len({len(line) for line in lines}) == 1
 
 
 def a_stage_line(number: int, stage: int, pass_number: int = 1) -> dict[str, Any]:
@@ -175,53 +147,6 @@ def test_each_round_of_a_run_with_stages_names_its_stage_also_where_it_was_not_e
         ["3", "2", "50.0%"],
     ]
     assert len({len(line) for line in lines}) == 1
-
-
-def test_and_its_pass_where_there_are_several() -> None:
-    config = {"stream": {"stages": 2, "rounds_per_stage": 1, "passes": 2}}
-    metrics = [a_stage_line(2, 2), a_stage_line(3, 1, 2)]
-    table = RoundTable.of(metrics[0], config=config)
-    lines = [table.heading(), *map(table.line, metrics)]
-    assert [line.split()[:3] for line in lines] == [["round", "pass", "stage"], ["2", "1", "2"], ["3", "2", "1"]]
-
-
-def test_a_second_pass_that_was_not_known_of_makes_a_new_heading() -> None:
-    metrics = [a_stage_line(2, 2), a_stage_line(3, 1, 2)]
-    lines = shown(*(an_event("round_committed", line["round"], metrics=line) for line in metrics)).splitlines()
-    assert [line.split()[:3] for line in lines] == [
-        ["round", "stage", "north"],
-        ["2", "2", "50.0%"],
-        ["round", "pass", "stage"],
-        ["3", "2", "1"],
-    ]
-
-
-@pytest.mark.parametrize("width", [100, 60, 40])
-def test_a_narrow_terminal_keeps_the_stage(width: int) -> None:
-    line = {**a_line(1, mnist=0.5, mnistm=0.25, optdigits=1.0, synth=None), "pass": 2, "stage": 1}
-    heading = RoundTable.of(line, width).heading()
-    assert len(heading) <= width
-    assert {"round", "pass", "stage", "mean", "worst"} <= set(heading.split())
-
-
-def test_accuracies_that_are_of_local_models_are_said_to_be_so_once() -> None:
-    metrics = [a_local_line(number, is_alone=True, north=0.5) for number in (1, 2)]
-    lines = shown(
-        *(an_event("round_committed", line["round"], line["round"], metrics=line) for line in metrics)
-    ).splitlines()
-    assert lines[0].startswith("accuracies are of the clients' own models: this run shares none")
-    assert lines[1].split()[:4] == ["round", "north", "mean", "worst"]
-    assert [line.split()[:2] for line in lines[2:]] == [["1", "50.0%"], ["2", "50.0%"]]
-
-
-@pytest.mark.parametrize("width", [100, 70, 45])
-def test_columns_of_local_models_go_where_there_is_no_room(width: int) -> None:
-    table = RoundTable.of(a_local_line(1, mnist=0.5, synth=0.75), width)
-    lines = [table.heading(), table.line(a_local_line(1, mnist=0.5, synth=0.75))]
-    assert len({len(line) for line in lines}) == 1
-    assert len(lines[0]) <= width
-    assert ("local mean" in lines[0]) == (width >= 70)
-    assert "synth" in lines[0]
 
 
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
@@ -256,15 +181,6 @@ def test_a_bar_fits_into_its_terminal_and_leaves_nothing(width: int) -> None:
     assert any("a-client" in line and "0/30" in line for line in drawn)
     assert all(len(line) <= width for line in drawn)
     assert "\x1b[3" not in out.getvalue(), "NO_COLOR is respected"
-
-
-def test_a_line_of_a_run_says_what_it_came_to_and_that_it_is_put_away() -> None:
-    summary = a_run_summary(mean_accuracy=0.5, worst_accuracy=0.25, tags=("paper", "seed=1"), is_archived=True)
-    _heading, line = run_lines([summary])
-    assert line.split()[4:6] == ["50.0%", "25.0%"]
-    assert "archived" in line
-    assert line.endswith("paper seed=1")
-    assert totals_line(1, 7, RunTotals(completed=6, failed=1)) == "1 of 7 runs; 6 completed, 1 failed"
 
 
 def test_of_a_round_that_waits_each_client_is_named_that_is_not_done_and_first_those_that_do_not_come_further() -> None:
@@ -306,12 +222,6 @@ def test_a_run_that_is_pending_waits_for_those_of_its_roster_that_are_not_here()
     assert awaited_lines(run, [], here) == ["waits for client new\\x1b[2J: has not joined yet"]
 
 
-def test_of_many_that_a_run_waits_for_only_the_first_are_named() -> None:
-    run = a_run_document(RunStatus.PENDING).model_copy(update={"roster": [f"site-{number:03}" for number in range(40)]})
-    lines = awaited_lines(run, [], [])
-    assert (len(lines), lines[-1]) == (MAX_AWAITED_LINES + 1, f"waits for {40 - MAX_AWAITED_LINES} more")
-
-
 def test_who_has_heard_nothing_for_a_while_is_told_on_one_line_what_a_round_waits_for() -> None:
     run = a_run_document(RunStatus.RUNNING).model_copy(
         update={"cohort": list(CLIENTS), "done_clients": ["ward-1"], "phase": RoundPhase.COLLECTING, "round": 13}
@@ -326,17 +236,6 @@ def test_who_has_heard_nothing_for_a_while_is_told_on_one_line_what_a_round_wait
     assert status_line(run.model_copy(update={"phase": RoundPhase.AGGREGATING}), [], [], 90.0) == (
         "round 13: aggregating, 2 min"
     )
-
-
-def test_of_a_run_without_an_open_round_it_is_said_what_it_is_at() -> None:
-    pending = a_run_document(RunStatus.PENDING).model_copy(update={"roster": ["lab", "ward-3"]})
-    assert status_line(pending, [], [a_client("lab")]) == (
-        "waiting for clients, 1 of 2 are here; waits for ward-3 (has not joined yet)"
-    )
-    assert status_line(pending.model_copy(update={"roster": [], "reason": "who comes"}), [], []) == (
-        "the run is pending; who comes"
-    )
-    assert status_line(a_run_document(RunStatus.PAUSED), [], []) == "the run is paused"
 
 
 def test_a_run_at_chance_is_warned_of_once_until_it_learns() -> None:
@@ -372,11 +271,3 @@ def test_work_goes_on_where_nobody_reads_any_more_if_its_results_count(outlasts:
         process.stdout = None
         _, error = process.communicate(b".")
         assert (process.returncode, error) == (code, b"")
-
-
-def test_a_table_says_where_balanced_accuracies_give_way_to_plain_ones() -> None:
-    line = {"round": 1, "accuracy": {"a": 0.5, "mean": 0.5, "worst": 0.5}, "loss": {}, "prototypes": {}}
-    plain, uneven = RoundTable.of(line), RoundTable.of({**line, "balanced_accuracy": line["accuracy"]})
-    assert plain.notes_after(None) == plain.notes_after(plain) == ()
-    assert uneven.notes_after(plain) == uneven.notes == (BALANCED_NOTE,)
-    assert plain.notes_after(uneven) == (PLAIN_NOTE,)

@@ -40,7 +40,6 @@ from fedplcc.shared.wire.channels import SERVER_OPTIONS
 from fedplcc.shared.wire.statuses import to_status
 from fedplcc.trainer.aggregator import retries, task_stream, transfers
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
-from fedplcc.trainer.aggregator.port import AggregatorPort
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled, never
 from fedplcc.trainer.readings.metrics import TrainerMetrics
@@ -215,11 +214,6 @@ def commit(client: AggregatorConnection) -> Any:
     return client.for_task(never).commit_update("run", 1, update)
 
 
-def test_it_keeps_the_protocol_that_tasks_need(client: AggregatorConnection) -> None:
-    connection: AggregatorPort = client.for_task(never)
-    assert connection.fetch(BLOB) == DATA
-
-
 def test_a_download_goes_on_from_the_last_byte_that_arrived(server: Server, client: AggregatorConnection) -> None:
     server.trouble["DownloadBlob"] = [3000, 3000, 7000]
     assert client.for_task(never).fetch(BLOB) == DATA
@@ -243,22 +237,6 @@ def test_a_download_in_pieces_of_two_bytes_holds_little_more_than_its_bytes(clie
         tracemalloc.stop()
 
 
-def test_bytes_that_are_downloaded_again_for_the_same_task_are_counted_as_such(client: AggregatorConnection) -> None:
-    connection = client.for_task(never)
-    assert [connection.fetch(BLOB) for _ in range(2)] == [DATA] * 2
-    assert value(client, "resent_bytes", "received") == len(DATA)
-    assert client.for_task(never).fetch(BLOB) == DATA
-    assert value(client, "resent_bytes", "received") == len(DATA), "another task's are its own"
-    assert value(client, "transfer_bytes", "received", "model") == 3 * len(DATA)
-
-
-def test_a_blob_that_the_task_does_not_name_yet_is_asked_for_again(
-    server: Server, client: AggregatorConnection
-) -> None:
-    server.trouble["DownloadBlob"] = [errors.BlobNotFound("not named")] * 2
-    assert client.for_task(never).fetch(BLOB) == DATA
-
-
 def test_a_blob_that_the_task_never_names_is_given_up(server: Server, client: AggregatorConnection) -> None:
     server.trouble["DownloadBlob"] = [errors.BlobNotFound("not named")] * 100
     with pytest.raises(errors.BlobNotFound):
@@ -272,18 +250,6 @@ def test_an_upload_goes_on_from_the_offset_that_the_server_names(server: Server,
     assert bytes(server.received) == DATA
     assert server.offsets == [0, 2000, 5000]
     assert value(client, "transfers_resumed", "sent") == 2
-
-
-def test_bytes_that_the_server_lost_are_counted_as_sent_again(server: Server, client: AggregatorConnection) -> None:
-    def forget() -> None:
-        del server.received[2000:]
-
-    server.trouble.update(UploadModel=[5000], GetUploadStatus=[lambda: None, forget])
-    store(client)
-    assert bytes(server.received) == DATA
-    resent = value(client, "resent_bytes", "sent")
-    assert resent >= 2000
-    assert value(client, "transfer_bytes", "sent", "model") - resent == len(DATA)
 
 
 def test_a_blob_that_the_server_holds_is_not_sent_again(server: Server, client: AggregatorConnection) -> None:
@@ -401,12 +367,6 @@ def test_closing_ends_a_call_that_hangs(server: Server, client: AggregatorConnec
 TASK = Task(kind=TaskKind.TRAIN, run=RunSpec(run_id="r", config_json="{}", config_hash=""), round=3)
 
 
-def test_the_stream_brings_tasks_and_at_last_why_it_ends(server: Server, client: AggregatorConnection) -> None:
-    end = pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN)
-    server.steps = [pb.SyncRoundResponse(task=task_to_proto(TASK)), pb.SyncRoundResponse(end=end)]
-    assert list(client.follow()) == [TASK, StreamEnd.SHUTTING_DOWN]
-
-
 def test_a_refreshed_stream_ends_quietly_and_a_lost_one_does_not(server: Server, client: AggregatorConnection) -> None:
     server.steps = [pb.SyncRoundResponse(task=task_to_proto(TASK))]
     steps = client.follow()
@@ -486,15 +446,6 @@ def test_a_poll_without_an_answer_is_given_up(
         list(polling.follow())
 
 
-def test_an_aggregator_of_an_earlier_version_answers_a_poll_with_a_stream(
-    server: Server, polling: AggregatorConnection
-) -> None:
-    other = replace(TASK, round=4)
-    end = pb.SyncRoundResponse(end=pb.StreamEnd(reason=pb.StreamEnd.REASON_SHUTTING_DOWN))
-    server.polls.put([a_step(TASK), a_step(other), end])
-    assert list(polling.follow()) == [TASK, other, StreamEnd.SHUTTING_DOWN]
-
-
 def test_answers_of_a_later_version_are_refused_by_name_and_not_for_good(
     server: Server, client: AggregatorConnection
 ) -> None:
@@ -502,10 +453,6 @@ def test_answers_of_a_later_version_are_refused_by_name_and_not_for_good(
     for asking in (lambda: list(client.follow()), lambda: client.join(Client(client_id="ann", domain="d"))):
         with pytest.raises(errors.FailedPrecondition, match="this version does not understand: "):
             asking()
-
-
-def test_chunks_are_no_larger_than_the_aggregator_takes(client: AggregatorConnection) -> None:
-    assert client.chunk_bytes == 1000
 
 
 def test_a_poll_that_is_answered_at_once_with_no_news_is_not_asked_again_at_once(
@@ -524,15 +471,6 @@ def test_a_poll_that_is_answered_at_once_with_no_news_is_not_asked_again_at_once
         server.polls.put(answer)
     assert list(polling.follow()) == [TASK, TASK, StreamEnd.SHUTTING_DOWN]
     assert rng.waits == 3, "after each answer but the first and the last"
-
-
-def test_a_task_that_cannot_go_on_says_why_in_the_log_once(
-    server: Server, client: AggregatorConnection, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.trouble["CommitUpdate"] = [errors.StoreUnavailable("the disk is full")] * 10
-    caplog.set_level("WARNING", "trainer")
-    commit(client)
-    assert caplog.text.count("the disk is full; trying again until it works") == 1
 
 
 @pytest.mark.parametrize("way", ["up", "down"])

@@ -107,16 +107,6 @@ def test_pixels_are_read_when_the_first_image_is_asked_for(tmp_path: Path, monke
     assert read == ["label_train", "label_test", "train"]
 
 
-def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path: Path) -> None:
-    classes = np.array(list("0123456789"))
-    arrays: dict[str, Any] = {f"x_{split}": shades(10, 8, 3) for split in ("train", "test")}
-    np.savez(tmp_path / "usps.npz", **arrays, y_train=labels(10), y_test=labels(10), classes=classes)
-    put(tmp_path / "usps/0/a.png")
-    assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == 10
-    write_usps(tmp_path)
-    assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == NUM_TRAIN
-
-
 def put(path: Path, shade: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (8, 8), shade).save(path)
@@ -131,12 +121,6 @@ def test_a_domain_is_read_from_class_folders(domain: str, folder: str, train: st
     source = open_source(f"digit5:{domain}:{tmp_path}", 5)
     assert source.class_names == ("3", "7")
     assert (source.train.labels_N.tolist(), source.test.labels_N.tolist()) == ([0, 0], [1])
-
-
-def test_class_folders_without_a_split_follow_the_runs_test_every(tmp_path: Path) -> None:
-    for i in range(6):
-        put(tmp_path / f"svhn/4/{i}.png")
-    assert len(open_source(f"digit5:svhn:{tmp_path}", 3).test) == 2
 
 
 def test_a_domain_is_read_from_files_that_end_in_their_label(tmp_path: Path) -> None:
@@ -216,17 +200,6 @@ def test_a_damaged_matlab_file_is_explained(what: str, tmp_path: Path) -> None:
     change(next(tmp_path.glob("*.mat")))
     with pytest.raises(InvalidData, match=sentence):
         load_dataset(f"digit5:{domain}:{tmp_path}", contract=CONTRACT)
-
-
-def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidData,
-        match=r"holds nothing of the domain 'synth': neither synth_train_32x32.mat with synth_test_32x32.mat, "
-        "syn_number.mat, synth.npz, synth_substitute.npz nor a folder synth/",
-    ):
-        open_source(f"digit5:synth:{tmp_path}", 5)
-    with pytest.raises(InvalidData, match=r"cannot read the folder .*gone: No such file"):
-        open_source(f"digit5:synth:{tmp_path}/gone", 5)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/digit5 beside the repository")

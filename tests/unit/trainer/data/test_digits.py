@@ -1,6 +1,5 @@
 import importlib.util
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,14 +37,6 @@ def test_a_domain_has_training_and_test_images_of_every_digit(domain: str, num_t
     assert data.train.images_NSS3.shape == (30, 32, 32, 3)
     assert len(data.test) == num_test
     assert np.bincount(data.test.labels_N).min() > 0.09 * num_test
-
-
-@pytest.mark.parametrize("domain", ["mnist", "optdigits"])
-def test_real_digits_are_grey_and_white_on_black(domain: str) -> None:
-    images = load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=5).train.images_NSS3
-    assert np.array_equal(images[:, :, :, 0], images[:, :, :, 1])
-    assert np.array_equal(images[:, :, :, 0], images[:, :, :, 2])
-    assert images[:, :, (0, -1)].mean() < 40 < 200 < images.max()
 
 
 def test_no_digit_behind_a_test_image_is_trained_on_in_any_domain() -> None:
@@ -102,15 +93,6 @@ def test_every_font_draws_ten_different_digits() -> None:
         assert None not in masks, name
 
 
-def test_drawn_digits_stand_out_from_their_background() -> None:
-    train, _ = synth.samples()
-    for i in range(0, 4000, 101):
-        picture = read(train, i).astype(int)
-        assert picture.shape == (32, 32, 3)
-        span = picture.max(axis=(0, 1)) - picture.min(axis=(0, 1))
-        assert span.sum() > synth.MIN_CONTRAST / 3
-
-
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_images_are_the_same_whatever_the_runs_seed_and_subset(domain: str) -> None:
     whole, _ = DOMAINS[domain]()
@@ -122,17 +104,6 @@ def test_images_are_the_same_whatever_the_runs_seed_and_subset(domain: str) -> N
     again, _ = DOMAINS[domain]()
     assert read(whole, 17).tobytes() == read(again, 17).tobytes()
     assert read(whole, 17).tobytes() != read(whole, 18).tobytes()
-
-
-def test_other_sizes_are_made_from_the_same_images() -> None:
-    contract = CONTRACT.model_copy(update={"image_size": 64})
-    data = load_dataset("digits:mnistm", contract=contract, samples_per_class=1)
-    assert data.train.images_NSS3.shape == (10, 64, 64, 3)
-
-
-def test_a_run_over_other_classes_refuses_digits() -> None:
-    with pytest.raises(InvalidData, match=r"has the class '5' \(and 4 more\), but the run's classes are 0, 1, 2, 3, 4"):
-        load_dataset("digits:mnist", contract=DataSection(classes=tuple("01234")))
 
 
 @pytest.mark.parametrize(
@@ -150,12 +121,3 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_install(
     )
     with pytest.raises(InvalidData, match=rf"{distribution} is missing: pip install 'fedplcc\[demo\]'"):
         load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=1)
-
-
-def test_a_package_that_ships_another_layout_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    synth._font.cache_clear()
-    spec = importlib.util.find_spec("matplotlib")
-    monkeypatch.setattr(spec, "submodule_search_locations", [str(tmp_path)])
-    monkeypatch.setattr("fedplcc.trainer.data.sets.digits.shipped.find_spec", lambda name: spec)
-    with pytest.raises(InvalidData, match="the installed matplotlib does not ship mpl-data/fonts/ttf/"):
-        load_dataset("digits:synth", contract=CONTRACT, samples_per_class=1)

@@ -58,13 +58,6 @@ def test_folders_for_training_and_testing_are_known_by_their_usual_names(train: 
     assert ("is the test set" in said) == test.lower().startswith("val")
 
 
-@pytest.mark.parametrize("own", ["valid", "VAL"])
-def test_a_folder_for_validation_is_set_aside(own: str, tmp_path: Path) -> None:
-    for side in ("train", "test", own):
-        put(tmp_path / side / "cat" / "1.png")
-    assert names(tmp_path)["validation"] == [f"{own}/cat/1.png"]
-
-
 @pytest.mark.parametrize("one", ["Train", "valid"])
 def test_a_class_may_be_called_like_a_side(one: str, tmp_path: Path) -> None:
     for name in (one, "bus", "invalid"):
@@ -140,13 +133,6 @@ def test_a_folder_around_a_folder_is_read_through_and_said(inner: str, sides: st
     assert "around the data: it is read, and not taken as one class" in remarks(f"folder:{tmp_path / 'pets'}")[0]
 
 
-def test_one_class_whose_images_lie_in_folders_is_said(tmp_path: Path) -> None:
-    for name in ("cat", "dog"):
-        put(tmp_path / "animals" / name / "1.png")
-    assert names(tmp_path)["classes"] == ["animals"]
-    assert "all images are of one class, 'animals', and lie in its folders cat, dog" in remarks(f"folder:{tmp_path}")[0]
-
-
 def test_a_parent_of_sites_is_said_or_refused(tmp_path: Path) -> None:
     for site in ("north", "south"):
         for name in ("cat", "dog"):
@@ -217,17 +203,6 @@ def test_images_without_an_ending_or_of_a_strange_one_are_found_by_their_first_b
     found = names(tmp_path)
     assert len(found["train"] + found["test"]) == 4
     assert "1 files without an ending: left out, no images" in remarks(f"folder:{tmp_path}")
-
-
-def test_a_folder_of_something_else_has_few_sentences_and_all_files_in_them(tmp_path: Path) -> None:
-    put(tmp_path / "cat" / "1.png")
-    for number in range(40):
-        (tmp_path / "cat" / f"a.kind{number}").write_bytes(b"nothing")
-        (tmp_path / "cat" / f"b{number}.txt").write_bytes(b"nothing")
-    said = [remark for remark in remarks(f"folder:{tmp_path}") if remark.endswith("left out, no images")]
-    assert len(said) == 9
-    assert "40 files .txt: left out, no images" in said
-    assert "33 of 33 more kinds: left out, no images" in said
 
 
 def test_class_folders_go_by_name_in_unicodes_composed_form(tmp_path: Path) -> None:
@@ -436,13 +411,6 @@ def test_what_may_not_be_meant_is_said(places: list[str], labels: str, remark: s
     assert any(remark in each for each in source.remarks), source.remarks
 
 
-@pytest.mark.parametrize("name", ["seg", "m\u00e4sk", "mask", "masks of rats", "1_maskot"])
-def test_names_of_masks_are_said_only_beside_their_images(name: str, tmp_path: Path) -> None:
-    put(tmp_path / "a" / f"{name}.png")
-    put(tmp_path / "a" / "1.png")
-    assert not any("masks" in each for each in open_source(f"folder:{tmp_path}", 2).remarks)
-
-
 @pytest.mark.parametrize(
     ("places", "sentence"),
     [
@@ -482,13 +450,6 @@ def test_names_that_are_no_text_are_shown_by_escapes_and_no_class(tmp_path: Path
     put(tmp_path / os.fsdecode(b"ow\xffl") / "1.png")
     with pytest.raises(InvalidData, match=r"the class folder ow\\udcffl in .* has characters that are no text"):
         names(tmp_path)
-
-
-def test_a_folder_that_the_system_cannot_name_is_refused(tmp_path: Path) -> None:
-    """As under LC_ALL=C without Python's mode of UTF-8."""
-    lone = "\ud800"  # no encoding of files has it
-    with pytest.raises(InvalidData, match=r"cannot be named in utf-8, .* LC_ALL=C.UTF-8"):
-        names(tmp_path / lone)
 
 
 def test_links_in_a_circle_are_broken_links_wherever_they_lie(tmp_path: Path) -> None:

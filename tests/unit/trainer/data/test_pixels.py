@@ -175,13 +175,6 @@ def test_the_range_that_a_pgm_states_is_known_when_it_is_loaded(tmp_path: Path) 
         assert picture(image)[..., 0].tolist() == picture(image)[..., 0].tolist() == [[0, 1], [2, 4]]
 
 
-def test_whole_16_bits_keep_the_upper_8(tmp_path: Path) -> None:
-    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
-    for kind in ("png", "tif"):
-        Image.fromarray(values).save(tmp_path / f"a.{kind}")
-        assert np.array_equal(grey_of(tmp_path / f"a.{kind}"), values >> 8)
-
-
 def test_white_is_zero_where_the_file_says_so(tmp_path: Path) -> None:
     for values in (GREY, np.linspace(0, 65535, 48).astype(np.uint16).reshape(6, 8)):
         for photometric in (0, 1):
@@ -304,12 +297,6 @@ def grey_of_frame(path: Path, frame: int | None) -> int:
     return int(pixels.max())
 
 
-def test_smaller_copies_and_other_sizes_in_a_tiff_are_no_frames(tmp_path: Path) -> None:
-    pages = [Image.new("L", (8, 8), 10), Image.new("L", (4, 4), 20)]
-    pages[0].save(tmp_path / "x.tif", save_all=True, append_images=pages[1:])
-    assert grey_of_frame(tmp_path / "x.tif", None) == 10
-
-
 def test_a_small_copy_before_the_picture_is_not_taken_for_it(tmp_path: Path) -> None:
     small, large = Image.new("L", (4, 4), 20), Image.new("L", (8, 8), 10)
     large.encoderinfo = {"tiffinfo": {254: 0}}
@@ -383,11 +370,6 @@ def test_a_file_whose_second_half_is_zeros_is_said(kind: str, tmp_path: Path) ->
         with remarks_on_pictures() as said:
             read_pixels(tmp_path / f"x.{kind}")
         assert len(said) == count
-
-
-def test_a_file_of_a_few_bytes_is_read(tmp_path: Path) -> None:
-    (tmp_path / "x.pgm").write_bytes(b"P5 4 1 100\n" + bytes([0, 25, 50, 100]))
-    assert read_pixels(tmp_path / "x.pgm")[0, :, 0].tolist() == [0, 64, 128, 255]
 
 
 def test_colours_of_a_video_in_a_png_are_said(tmp_path: Path) -> None:

@@ -55,11 +55,6 @@ def test_a_set_is_read_from_torchvisions_layout_with_its_official_class_names(
         assert np.abs(images.images_NSS3.astype(int) - wanted).max() <= (1 if name == "usps" else 0)
 
 
-def test_svhn_names_its_label_10_the_digit_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("svhn", tmp_path, monkeypatch)
-    assert describe(f"svhn:{tmp_path}") == {digit: 2 for digit in DIGITS}
-
-
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_a_set_that_is_not_there_is_answered_with_the_command_that_fetches_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -154,16 +149,6 @@ def test_what_arrives_damaged_is_told_as_such(
     served(monkeypatch, address)  # the MD5s are the published ones
     with pytest.raises(InvalidData, match="is damaged; remove it and fetch it again"):
         fetch("usps", tmp_path / "data")
-
-
-def test_archives_that_lie_in_place_are_unpacked_without_a_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    public_sets.write_mnist(tmp_path / "FashionMNIST" / "raw", monkeypatch, "FashionMNIST")
-    served(monkeypatch, "http://127.0.0.1:1")
-    with pytest.raises(InvalidData, match="fedplcc data describe fashionmnist:"):
-        describe(f"fashionmnist:{tmp_path}")
-    assert fetch("fashionmnist", tmp_path).class_names == FASHION
 
 
 @pytest.mark.parametrize("name", ["mnist", "usps", "cifar100"])

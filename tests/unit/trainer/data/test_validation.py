@@ -55,11 +55,6 @@ def test_no_image_is_both_trained_on_and_validated(spec: str, rule: dict[str, in
         assert train | validation == shades(loaded(spec).train.images_NSS3)
 
 
-def test_without_a_rule_nothing_is_set_aside(spec: str) -> None:
-    assert len(loaded(spec).validation) == 0
-    assert len(loaded(spec).train) == 54
-
-
 def test_a_clients_own_number_goes_before_the_runs_rule_and_takes_at_most_half(spec: str) -> None:
     data = loaded(spec, every=5, validation_per_class=9)
     assert np.bincount(data.validation.labels_N).tolist() == [9, 9, 2]

@@ -27,13 +27,6 @@ def same(found: dict[bytes, FloatArray], wanted: dict[bytes, FloatArray]) -> boo
     return found.keys() == wanted.keys() and all(np.array_equal(found[key], wanted[key]) for key in wanted)
 
 
-def test_what_is_kept_is_found_by_another_reader(tmp_path: Path) -> None:
-    wanted = rows(0, 3)
-    FeatureCache(tmp_path / "f.sqlite").keep(wanted)
-    found = FeatureCache(tmp_path / "f.sqlite").found([*wanted, b"other" * 6], WIDTH)
-    assert same(found, wanted)
-
-
 @pytest.mark.parametrize("is_older", [False, True], ids=["new", "made readable by another version"])
 def test_the_file_and_its_journal_are_their_owners_alone(tmp_path: Path, is_older: bool) -> None:
     path = tmp_path / "f.sqlite"

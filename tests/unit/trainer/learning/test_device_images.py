@@ -20,12 +20,6 @@ def normalised(images: np.ndarray) -> np.ndarray:
     return values.transpose(0, 3, 1, 2).astype(np.float32)
 
 
-def test_the_set_is_held_as_bytes() -> None:
-    data = DeviceImages.put(some_images(), CONTRACT, CPU)
-    assert data.kept_N.dtype == torch.uint8
-    assert (len(data), data.num_classes, data.device) == (12, 3, CPU)
-
-
 def test_a_batch_is_gathered_and_normalised() -> None:
     images = some_images()
     x, labels = DeviceImages.put(images, CONTRACT, CPU).batch(torch.tensor([7, 0, 7]))
@@ -64,12 +58,6 @@ def test_images_in_files_are_read_while_the_batch_before_is_computed_with(monkey
         np.testing.assert_allclose(x_B3SS, normalised(images.images_NSS3[numbers_B]), atol=2e-6)
         assert labels_B.tolist() == images.labels_N[numbers_B].tolist()
     assert [len(numbers_B) for numbers_B, *_ in found] == [4, 4, 2]
-
-
-def test_images_in_host_memory_are_not_held_twice() -> None:
-    images = some_images()
-    data = DeviceImages.put(images, CONTRACT, CPU)
-    assert data.kept_N.data_ptr() == images.images_NSS3.ctypes.data
 
 
 def test_arrays_that_may_not_be_written_are_copied() -> None:

@@ -12,8 +12,7 @@ from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning import evaluation
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import collect_features, evaluate, predicted_classes
-from fedplcc.trainer.models import build_model
-from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images
+from tests.unit.trainer.builders import CPU, a_config, a_model, some_data, some_images
 
 
 def test_features_of_all_images_come_in_order_whatever_the_batch() -> None:
@@ -26,15 +25,6 @@ def test_features_of_all_images_come_in_order_whatever_the_batch() -> None:
     np.testing.assert_allclose(features, model.features(x).detach().numpy(), rtol=1e-5, atol=1e-6)
     assert labels.tolist() == expected_labels.tolist()
     assert labels.dtype == np.int64
-
-
-def test_features_are_the_same_bytes_twice_and_leave_the_model_alone() -> None:
-    config = a_config(model={"name": "resnet10"})
-    model, data = build_model(config.model, 3, 16, 0), some_data(9, config)
-    before = digest(model)
-    first, second = (collect_features(model, data, config)[0].tobytes() for _ in range(2))
-    assert first == second
-    assert digest(model) == before
 
 
 class Naming(nn.Module):
@@ -116,12 +106,6 @@ def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkey
     assert evaluate(Naming(), named([0], [2]), PLAIN, score=backwards).correct == (0, 0, 1)
 
 
-def test_an_empty_evaluation_set_counts_nothing() -> None:
-    counts = evaluate(Naming(), named([], []), PLAIN, model_name="local")
-    assert counts.correct == counts.total == (0, 0, 0)
-    assert counts.model == "local"
-
-
 @pytest.mark.parametrize("work", [collect_features, evaluate])
 def test_a_stop_ends_the_pass_before_the_next_batch(work: Callable[..., Any]) -> None:
     config = a_config(training={"evaluation_batch_size": 4})
@@ -130,14 +114,6 @@ def test_a_stop_ends_the_pass_before_the_next_batch(work: Callable[..., Any]) ->
     with pytest.raises(Cancelled):
         work(model, data, config, should_stop=lambda: next(answers))
     assert next(answers, None) is None
-
-
-@pytest.mark.parametrize("work", [collect_features, evaluate])
-def test_a_pass_says_after_every_batch_how_far_it_is(work: Callable[..., Any]) -> None:
-    config = a_config(training={"evaluation_batch_size": 4})
-    shares: list[float] = []
-    work(a_model(config), some_data(10, config), config, on_share=shares.append)
-    assert shares == [0.4, 0.8, 1.0]
 
 
 def test_a_pass_runs_with_the_configured_threads_in_the_thread_that_calls_it() -> None:

@@ -12,7 +12,6 @@ from torch import nn
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.tables.mix_style import MixStyleSettings
 from fedplcc.shared.errors import InvalidModel
-from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.evaluation import collect_features
 from fedplcc.trainer.learning.mix_style import EPSILON, MixStyle, channel_statistics, mixed
@@ -173,23 +172,3 @@ def test_draws_follow_from_seed_round_and_client() -> None:
     assert first == trained(**mixing)[0]
     others = {trained(round=2, **mixing)[0], trained(client_id="b", **mixing)[0], trained()[0]}
     assert len(others | {first}) == 4
-
-
-@pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon", "fcclplus"])
-def test_methods_train_on_mixed_features(method: str) -> None:
-    uses_public = METHODS[method].uses_public(METHODS[method].config())
-    public: dict[str, Any] = {"public": {"data": "digits:mnist"}} if uses_public else {}
-    _, result = trained(method, training={"mix_style": {"probability": 1.0}, "local_steps": 2}, **public)
-    assert np.isfinite(list(result.losses.values())).all()
-
-
-def test_a_model_with_groups_trains_and_learns_its_images() -> None:
-    config = run_config(model={"name": "resnet10", "stem": "cifar3x3", "norm": "group"}, training={"local_steps": 30})
-    model, data = a_model(config), some_data(12, config)
-    inputs = RoundInputs(config=config, method=config.algorithm, round=1, client_id="a")
-    result = local_train(model, data, inputs)
-    model.eval()
-    x, labels = data.batch(torch.arange(12))
-    with torch.no_grad():
-        loss = nn.functional.cross_entropy(model(x), labels)
-    assert loss < 0.5 * result.losses["ce"] < 1.2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.errors import InvalidConfig, InvalidModel, WeightsMissing
+from fedplcc.shared.errors import InvalidConfig, InvalidModel
 from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.training import RoundInputs, local_train
@@ -181,13 +180,6 @@ def test_features_are_normalised_as_the_options_say(norm: str, power: float, con
     rows = torch.randn(5, model.feature_dim, generator=torch.Generator().manual_seed(0))
     wanted = rows.sign() * rows.abs() ** power
     torch.testing.assert_close(model.features(rows), wanted / wanted.norm(dim=1, keepdim=True))
-
-
-def test_a_site_without_the_backbone_makes_no_model(consent: Consent, tmp_path: Path) -> None:
-    for train in ("head", "norm"):
-        config = config_of(consent, CONV, train)
-        with pytest.raises(WeightsMissing):
-            built(Consent(weights=WeightsStore(tmp_path)), config, with_weights=False)
 
 
 def test_layers_that_a_model_has_not_are_refused(consent: Consent) -> None:

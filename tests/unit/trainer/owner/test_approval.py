@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import json
 import os
@@ -433,19 +432,6 @@ def test_versions_of_torch_and_timm_are_told_and_another_timm_needs_another_appr
     assert why.detail.endswith("its code changed since")
 
 
-def test_decisions_of_before_versions_were_recorded_hold(kept: Kept) -> None:
-    key = bytes(32)
-    facts = {
-        "before": "", "by": "user 0", "code": "c", "document": "d", "number": 1, "reason": "", "rounds": 3,
-        "ruling": "withdrawn", "run_id": "run-1", "terms": "t", "time": 1.0,
-    }  # fmt: skip
-    mac = hmac.digest(key, json.dumps(facts, sort_keys=True, separators=(",", ":")).encode(), "sha256").hex()
-    kept.folder.mkdir()
-    (kept.folder / "secret").write_bytes(key)
-    (kept.folder / "decisions.jsonl").write_text(json.dumps({**facts, "mac": mac}) + "\n")
-    assert (kept.decisions().trouble, len(kept.decisions().entries)) == ("", 1)
-
-
 def test_who_started_a_run_is_told_and_no_approval_is_bound_to_it(kept: Kept) -> None:
     def begun_by(words: str) -> Task:
         task = a_task()
@@ -504,27 +490,6 @@ def test_the_code_of_other_packages_is_part_of_what_is_approved(
     (package / "__init__.py").unlink()
     package.rmdir()
     assert isinstance(refused(kept, task), CodeNotAllowed)
-
-
-def test_a_run_is_no_in_words_with_sizes_where_they_are_known(kept: Kept) -> None:
-    blob = BlobRef(role="model", sha256="0" * 64, size_bytes=1000)
-    refused(kept, a_task(payload=Payload(tensor_groups=(blob,))))
-    (facts,) = deciding.waiting(kept)
-    words = dict(lines_of(facts))
-    assert "a model trained on its images (1,000 bytes)" in words["leaves each round"]
-    assert "prototypes: mean features" in words["leaves each round"]
-    assert words["leaves in all"] == "3 times that, the models 3,000 bytes"
-    assert words["claim"] == "none: no noise, no guarantee"
-    noisy = {"releases": 3, "epsilon": 3.0, "delta": 1e-5}
-    said = {claim: dict(lines_of({**facts, **noisy, "claim": claim}))["claim"] for claim in ("prototypes", "site")}
-    assert said == {
-        "prototypes": "prototypes: epsilon 3 at delta 1e-05 for 3 releases; of what has noise alone, nothing is promised of "
-        "the rest",
-        "site": "site: epsilon 3 at delta 1e-05 for 3 releases",
-    }
-    assert words["started by"].startswith("not known here")
-    assert facts["document_sha256"] == words["document"]
-    assert str(os.getuid()) in approved(kept, "run-1").by
 
 
 def test_what_has_no_end_in_the_place_of_decisions_is_refused_and_not_waited_for(kept: Kept) -> None:

@@ -70,15 +70,6 @@ def test_the_gpu_is_the_one_that_torch_names_whatever_its_number(library: ctypes
     assert gpu.read() == {"device_memory_bytes": 3 * GIB, "device_utilisation_ratio": 0.4}
 
 
-def test_where_gpus_are_made_visible_by_uuid_or_number_torchs_word_counts(
-    library: ctypes.CDLL, on_device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_device("whole")
-    for visible in ("GPU-one,GPU-whole", "3,0", ""):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert open_gpu(GPU).uuid == "GPU-whole"
-
-
 @pytest.mark.parametrize(
     ("uuid", "visible", "found", "used_gib"),
     [
@@ -197,11 +188,3 @@ def test_what_cannot_be_read_is_said_once_and_no_more_tried(error: Exception, ca
     assert readings.latest() == {}
     (record,) = caplog.records
     assert "no driver" in record.getMessage()
-
-
-def test_of_the_processor_nothing_is_read_and_nothing_said(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gpu")
-    readings = DeviceReadings(CPU)
-    assert readings.latest() == {}
-    readings.close()
-    assert caplog.records == []

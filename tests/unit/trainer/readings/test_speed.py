@@ -37,10 +37,6 @@ def train(measured: Speed, hand: Hand, *steps: tuple[int, float, float], prepare
     return done
 
 
-def test_before_any_training_there_is_no_speed() -> None:
-    assert Speed(CPU).readings() == {}
-
-
 def test_readings_are_means_over_the_mini_batches() -> None:
     hand = Hand()
     measured = Speed(CPU, hand)

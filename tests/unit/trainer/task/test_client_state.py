@@ -118,18 +118,6 @@ class TestRule:
         membership = replace(a_membership(), forgotten_runs=(ForgottenRun("run-a", number),))
         assert settled(kept, membership, run_id="run-b", identity="run-b 2") == after
 
-    def test_a_last_round_is_promoted_and_then_let_go_of_with_its_run(self) -> None:
-        membership = a_membership(self.STAGED.committed, open_runs=("run-b",))
-        assert settled(self.KEPT, membership, run_id="run-b", identity="run-b 1") == Manifest()
-
-    def test_a_method_without_client_state_leaves_nothing(self) -> None:
-        staged, _ = an_entry(2, keeps_state=False, state=None)
-        assert promote(Manifest(staged=staged)) == Manifest()
-
-    def test_promoting_nothing_changes_nothing(self) -> None:
-        kept = Manifest(promoted={"run-a": self.BEFORE})
-        assert promote(kept) == kept
-
     @pytest.mark.parametrize(
         ("committed", "round_number", "outdated"),
         [
@@ -223,14 +211,6 @@ class TestFolder:
         assert ClientStates(tmp_path).manifest == Manifest()
         assert names(tmp_path) == set()
 
-    def test_staging_twice_writes_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        staged, blobs = an_entry()
-        states = ClientStates(tmp_path)
-        states.stage(staged, blobs)
-        written = (tmp_path / MANIFEST).stat().st_mtime_ns
-        states.stage(staged, {})
-        assert (tmp_path / MANIFEST).stat().st_mtime_ns == written
-
     def test_others_cannot_read_what_is_kept(self, tmp_path: Path) -> None:
         ClientStates(tmp_path).stage(*an_entry())
         assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
@@ -311,12 +291,6 @@ class TestDamage:
             flip(folder / MANIFEST, position)
             assert ClientStates(folder).manifest in (Manifest(), kept), position
             (folder / MANIFEST).write_bytes(whole)
-
-    def test_a_manifest_that_says_something_impossible_means_that_nothing_is_kept(self, folder: Path) -> None:
-        document = json.loads((folder / MANIFEST).read_bytes())
-        document["content"]["staged"]["round"] = "one"
-        (folder / MANIFEST).write_text(json.dumps(document))
-        assert ClientStates(folder).manifest == Manifest()
 
 
 def test_a_process_that_is_killed_at_any_step_of_changing_what_is_kept_loses_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import FirstModelDiffers
 from fedplcc.shared.tensors import from_bytes, to_bytes
 from fedplcc.shared.types import FEATURE_DIM, MODEL, TENSOR_LISTS, Payload, RunSpec, Task, TaskKind, Update
@@ -188,7 +186,3 @@ def test_nothing_may_be_where_everything_is_zero() -> None:
     zeros = {"bias": np.zeros(2, np.float32)}
     assert difference(zeros, zeros) is None
     assert difference({"bias": np.array([0, 1e-9], np.float32)}, zeros)
-
-
-def parsed(run: RunSpec) -> RunConfig:
-    return parse_run_config(json.loads(run.config_json))

@@ -5,7 +5,6 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.kept_state import KeptState
 from fedplcc.shared.methods.parts.references import ReferenceModels
 from fedplcc.shared.methods.step import ClientStep, Term
-from fedplcc.shared.process import disk, failpoints
+from fedplcc.shared.process import failpoints
 from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
@@ -43,7 +42,6 @@ from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import load_arrays, state_arrays
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
-from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.support import present
@@ -160,44 +158,10 @@ class TestReports:
         a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
         assert list(reported(aggregator)) == ["global"]
 
-    @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {})])
-    def test_other_methods_report_on_the_global_model_alone(
-        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
-    ) -> None:
-        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
-        runner = a_runner(data, tmp_path)
-        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
-        joined = aggregator.num_joined
-        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
-        assert list(reported(aggregator)) == ["global"]
-        assert aggregator.num_joined == joined, "what is kept is no matter of this report"
-
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedproto", OWN), ("fedrep", KEPT_HEAD)])
 class TestCommittedState:
     """A report is a function of what was committed, not of what this process happened to live through."""
-
-    def test_a_trainer_that_dies_before_it_hears_of_its_commit_reports_on_the_model_of_that(
-        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
-    ) -> None:
-        run, whole = a_run(method, **hyper), MemoryAggregator()
-        runner = a_runner(data, tmp_path / "whole")
-        for number in (1, 2):
-            runner.perform(a_task(whole, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM)), whole)
-        runner.perform(a_task(whole, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM)), whole)
-
-        aggregator, folder = MemoryAggregator(), tmp_path / "dying"
-        train = partial(a_task, aggregator, run, TaskKind.TRAIN, prototypes=some_prototypes(DIM))
-        a_runner(data, folder).perform(train(1), aggregator)
-        aggregator.failures["acknowledgement"] = [Killed("after the commit")]
-        with pytest.raises(Killed):
-            a_runner(data, folder).perform(train(2), aggregator)
-        assert ClientStates(folder).manifest.staged is not None
-        evaluate_task = a_task(aggregator, run, TaskKind.EVALUATE, 2, prototypes=some_prototypes(DIM))
-        a_runner(data, folder).perform(evaluate_task, aggregator)
-        assert reported(aggregator) == reported(whole)
-        assert "local" in reported(aggregator)
-        assert ClientStates(folder).manifest.staged is None
 
     @pytest.mark.parametrize("survives", [True, False])
     def test_a_client_whose_update_came_too_late_reports_on_the_model_of_the_one_before(
@@ -317,65 +281,9 @@ class TestPersonalHead:
             assert kept.keys() == heads
             assert all(np.array_equal(kept[name], whole[name]) for name in heads)
 
-    def test_a_model_that_cannot_be_trained_so_is_refused_before_round_1(self, data: str, tmp_path: Path) -> None:
-        config = a_config("fedrep", method={"personal": "batch_norm"}, model={"name": WITHOUT_NORMS.name})
-        run = a_spec(config)
-        aggregator = MemoryAggregator()
-        with pytest.raises(InvalidModel, match=f"'{WITHOUT_NORMS.name}' has no BatchNorm layer for a client to keep"):
-            a_runner(data, tmp_path).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
-        assert aggregator.updates == []
-
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
     return hashlib.sha256(to_bytes(arrays)).hexdigest()
-
-
-@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
-def test_what_a_client_keeps_is_read_once_a_task_and_hashed_once_when_it_is_made_and_when_it_is_read(
-    data: str, tmp_path: Path, method: str, hyper: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    aggregator, run = MemoryAggregator(), a_run(method, **hyper)
-    runner, folder = a_runner(data, tmp_path / "state"), tmp_path / "state"
-    read: list[str] = []
-    hashed: list[str] = []
-    read_regular, sha256 = disk.read_regular, hashlib.sha256
-
-    def reading(path: Path, *most: int) -> bytes:
-        read.append(path.name)
-        return read_regular(path, *most)
-
-    def hashing(content: bytes = b"") -> Any:
-        found = sha256(content)
-        hashed.append(found.hexdigest())
-        return found
-
-    def counts(kind: TaskKind, number: int, kept: str) -> tuple[int, int]:
-        """How often the bytes were read and hashed in a task."""
-        read.clear()
-        hashed.clear()
-        task = a_task(aggregator, run, kind, number, prototypes=some_prototypes(DIM))
-        with monkeypatch.context() as patched:
-            patched.setattr(disk, "read_regular", reading)
-            patched.setattr(hashlib, "sha256", hashing)
-            runner.perform(task, aggregator)
-        return read.count(kept), hashed.count(kept)
-
-    def kept() -> str:
-        state = present(ClientStates(folder).manifest.promoted["run-1"].state)
-        return state.sha256
-
-    runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
-    first = kept()
-    assert counts(TaskKind.TRAIN, 2, first) == (1, 1)
-    second = kept()
-    assert second != first
-    is_sent = second in {blob.sha256 for _, update in aggregator.updates for blob in update.payload.blobs}
-    assert is_sent is (hyper != OWN)
-    assert hashed.count(second) == 1 + is_sent, (
-        "once here, though it is sent and kept; where it is sent, once over there"
-    )
-    evaluates_it = method != "moon"
-    assert counts(TaskKind.EVALUATE, 2, second) == (int(evaluates_it), int(evaluates_it))
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
@@ -406,28 +314,6 @@ def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
         task = a_task(aggregator, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM))
         runner.perform(task, aggregator)
     assert alive == [False] * len(held) != []
-
-
-@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
-def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(
-    data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
-) -> None:
-    aggregator, run = MemoryAggregator(), a_run(method, **hyper)
-    runner, problems = a_runner(data, tmp_path), list[Any]()
-    runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
-    kept = manifest_in(tmp_path).promoted.values()
-    (blob,) = (tmp_path / entry.state.sha256 for entry in kept if entry.state is not None)
-    content = bytearray(blob.read_bytes())
-    content[-1] ^= 1
-    blob.write_bytes(content)
-    task = a_task(aggregator, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
-    runner.perform(task, aggregator, on_problem=problems.append)
-    assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
-    (_, damaged) = aggregator.updates[-1]
-    anew = MemoryAggregator()
-    task = a_task(anew, run, TaskKind.TRAIN, 2, prototypes=some_prototypes(DIM))
-    a_runner(data, tmp_path / "anew").perform(task, anew)
-    assert damaged.payload == anew.updates[-1][1].payload, "it takes part as if it were the first time"
 
 
 class TestModelsThatStay:
@@ -590,12 +476,6 @@ class TestFeaturesSeen:
         assert len(labels) == num_seen
         if num_seen == 12:
             assert labels.tolist() == data.labels_N.tolist()
-
-    def test_one_step_over_all_samples_sees_the_features_before_it(self) -> None:
-        config = a_config("fedplcc", training={"local_steps": 1, "batch_size": 12})
-        data, model = some_data(12, config), a_model(config)
-        before = model.features(data.batch(torch.arange(12))[0]).detach().numpy()
-        np.testing.assert_allclose(seen_in(config, data)[0], before, rtol=1e-5, atol=1e-6)
 
     def test_of_a_sample_that_came_twice_the_latest_counts(self) -> None:
         """Three of five steps: the last of them begin in one pass and end in the next."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -83,26 +82,6 @@ class TestTraining:
         (sent,) = update.payload.prototype_sets
         assert prototypes_from_bytes(aggregator.stored[sent.sha256][0]).vectors.shape == (3, DIM)
 
-    def test_the_same_tasks_give_the_same_bytes_with_a_trainer_for_each_and_with_one_for_all(
-        self, data: str, tmp_path: Path
-    ) -> None:
-        apart = trained(data, tmp_path / "apart", 1, 2)
-        together, runner = MemoryAggregator(), a_runner(data, tmp_path / "together")
-        for number in (1, 2):
-            runner.perform(a_task(together, TaskKind.TRAIN, number), together)
-        assert [update.payload for _, update in apart.updates] == [update.payload for _, update in together.updates]
-        first, second = (ClientStates(tmp_path / name).manifest.promoted["run-1"] for name in ("apart", "together"))
-        assert first == second
-
-    def test_two_kinds_send_other_prototypes_of_the_same_size(self, data: str, tmp_path: Path) -> None:
-        sent = {}
-        for name, model in {"run": None, "cnn5": CNN5, "resnet": RESNET}.items():
-            ((_, update),) = trained(data, tmp_path / name, 1, model=model).updates
-            (blob,) = update.payload.prototype_sets
-            sent[name] = blob
-        assert len({blob.sha256 for blob in sent.values()}) == 3
-        assert len({blob.size_bytes for blob in sent.values()}) == 1
-
     def test_the_kind_of_the_run_named_as_its_own_gives_the_runs_bytes(self, data: str, tmp_path: Path) -> None:
         runs, own = (
             trained(data, tmp_path / name, 1, 2, model=model)
@@ -169,15 +148,6 @@ class TestAnotherKindLater:
         a_runner(data, tmp_path, CNN5).perform(task, aggregator)
         ((_, update),) = aggregator.updates
         assert update.payload != waiting.update.payload
-
-    def test_states_of_older_versions_are_of_the_runs_kind(self, data: str, tmp_path: Path) -> None:
-        trained(data, tmp_path, 1, model=None)
-        path = tmp_path / "manifest.json"
-        document = json.loads(path.read_bytes())
-        del document["content"]["promoted"]["run-1"]["kind"]
-        text = json.dumps(document["content"], sort_keys=True, separators=(",", ":"))
-        path.write_text(json.dumps({**document, "sha256": sha256_hex(text.encode())}))
-        assert ClientStates(tmp_path).manifest.promoted["run-1"].kind == ""
 
 
 def test_a_kind_that_begins_with_weights_takes_them_from_the_store_of_its_site(data: str, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Tasks done to the end against a aggregator in memory: real data, real model, real training, no wire."""
 
 import contextlib
-import io
 import itertools
 import resource
 import tempfile
@@ -34,11 +33,9 @@ from fedplcc.shared.errors import (
 from fedplcc.shared.methods.parts import prototypes as prototype_part
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.tensors import (
-    blob_ref,
     from_bytes,
     prototypes_from_bytes,
     prototypes_to_bytes,
-    read_header,
     sha256_hex,
     to_bytes,
 )
@@ -153,19 +150,6 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data: str) -> N
     assert first_model(data, a_run(run={"seed": 1}))[1] != model
 
 
-def test_the_first_update_lists_tensors_by_their_place_in_the_file(data: str) -> None:
-    update, model = first_model(data, a_run())
-    names = [entry.name for entry in read_header(io.BytesIO(model)).entries]
-    lists = {
-        name: [names[place] for place in places]
-        for name, places in update.payload.int_lists.items()
-        if name != FEATURE_DIM
-    }
-    assert lists.keys() == {"parameters", "head", "batch_norm"}
-    assert lists["head"] == [name for name in names if name.startswith("classifier.")]
-    assert set(lists["parameters"]) | set(lists["batch_norm"]) == set(names)
-
-
 def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data: str) -> None:
     _, made = first_model(data, a_run(run={"seed": 9}))
     aggregator = MemoryAggregator()
@@ -256,14 +240,6 @@ def test_a_training_task_ends_in_a_committed_update_that_adds_up(data: str) -> N
     ]
 
 
-def test_a_method_without_prototypes_sends_and_asks_for_none(data: str) -> None:
-    aggregator = MemoryAggregator()
-    a_runner(data).perform(a_train_task(aggregator, data, a_run("fedavg")), aggregator)
-    ((_, update),) = aggregator.updates
-    assert update.payload.prototype_sets == ()
-    assert list(aggregator.stored) == [update.payload.tensor_group(MODEL).sha256]
-
-
 def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again(data: str) -> None:
     aggregator = MemoryAggregator(failures={"store": [Unavailable("away")], "commit": [Unavailable("away")]})
     runner, activities = a_runner(data), []
@@ -277,17 +253,6 @@ def test_a_finished_update_that_could_not_be_sent_is_sent_without_training_again
     undisturbed = MemoryAggregator()
     a_runner(data).perform(a_train_task(undisturbed, data, a_run()), undisturbed)
     assert undisturbed.updates[0][1].same_content(aggregator.updates[0][1])
-
-
-def test_a_finished_update_is_not_sent_for_another_round(data: str) -> None:
-    aggregator = MemoryAggregator(failures={"commit": [Unavailable("away")]})
-    runner, task = a_runner(data), a_train_task(aggregator, data, a_run())
-    with pytest.raises(Unavailable):
-        runner.perform(task, aggregator)
-    runner.perform(replace(task, round=2), aggregator)
-    fresh = MemoryAggregator()
-    a_runner(data).perform(replace(a_train_task(fresh, data, a_run()), round=2), fresh)
-    assert aggregator.updates[0][1].same_content(fresh.updates[0][1])
 
 
 def test_a_finished_update_is_not_sent_for_a_task_with_other_numbers(data: str) -> None:
@@ -370,18 +335,6 @@ def test_a_stop_ends_training_before_the_next_batch_and_leaves_nothing_behind(da
     assert undisturbed.updates[0][1].same_content(aggregator.updates[0][1])
 
 
-def test_evaluation_counts_the_test_set_per_class_of_the_run(data: str) -> None:
-    aggregator = MemoryAggregator()
-    train = a_train_task(aggregator, data, a_run())
-    payload = Payload(tensor_groups=train.payload.tensor_groups)
-    a_runner(data).perform(replace(train, kind=TaskKind.EVALUATE, payload=payload), aggregator)
-    ((number, evaluation),) = aggregator.evaluations
-    (counts,) = evaluation.counts
-    assert (number, evaluation.client_id, evaluation.domain) == (1, "ann", "hospital")
-    assert (counts.set_name, counts.model, counts.total) == ("test", "global", (3, 0, 2))
-    assert all(0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True))
-
-
 def test_the_model_that_was_evaluated_is_not_downloaded_again_for_the_next_round(data: str) -> None:
     def num_fetched(**options: Any) -> tuple[int, Update]:
         aggregator = MemoryAggregator()
@@ -418,22 +371,6 @@ def test_clients_of_one_process_fetch_a_model_once_and_report_what_each_receives
     assert received == expected
 
 
-def test_another_model_takes_the_place_of_the_latest() -> None:
-    latest = LatestModel()
-    first, second = blob_ref(MODEL, b"first"), blob_ref(MODEL, b"second")
-    latest.put(first, b"first")
-    assert latest.get(first) == b"first"
-    latest.put(second, b"second")
-    assert latest.get(first) is None
-    assert latest.get(second) == b"second"
-
-
-def test_waiting_and_stopping_are_nothing_to_do(data: str) -> None:
-    runner = a_runner(data)
-    runner.perform(Task(kind=TaskKind.WAIT), MemoryAggregator())
-    runner.perform(Task(kind=TaskKind.STOP, run=a_run()), MemoryAggregator())
-
-
 def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data: str) -> None:
     class Flaky(MemoryAggregator):
         bad = 1
@@ -460,13 +397,6 @@ def test_another_model_than_the_runs_is_refused_before_training(data: str) -> No
     other = aggregator.offer(MODEL, to_bytes({"classifier.weight": np.zeros((3, 7), np.float32)}))
     with pytest.raises(InvalidModel, match="another model"):
         a_runner(data).perform(replace(task, payload=replace(task.payload, tensor_groups=(other,))), aggregator)
-
-
-def test_prototypes_of_another_feature_size_are_refused(data: str) -> None:
-    aggregator = MemoryAggregator()
-    task = a_train_task(aggregator, data, a_run(), prototypes=PrototypeSet.of(np.ones((2, 5)), [0, 1], [1, 1]))
-    with pytest.raises(InvalidModel, match="5 features"):
-        a_runner(data).perform(task, aggregator)
 
 
 @pytest.mark.parametrize("missing", ["tensor_groups", "prototype_sets"])
@@ -756,23 +686,6 @@ def test_a_trainer_that_is_killed_between_training_and_acknowledgement_trains_no
     assert (aggregator.stored == {}) is (max_inline_bytes > 0)
 
 
-def test_a_small_update_comes_with_its_commit_and_a_larger_one_is_stored_before(data: str, tmp_path: Path) -> None:
-    for is_inline in (True, False):
-        aggregator = MemoryAggregator()
-        task = a_train_task(aggregator, data, a_run("fedplcc"))
-        whole = MemoryAggregator()
-        a_runner(data, tmp_path / "whole").perform(a_train_task(whole, data, a_run("fedplcc")), whole)
-        blobs = {sha256: content for sha256, (content, _) in whole.stored.items()}
-        aggregator.max_inline_bytes = sum(map(len, blobs.values())) - (not is_inline)
-        a_runner(data, tmp_path / str(is_inline)).perform(task, aggregator)
-        ((_, update),) = aggregator.updates
-        assert update.same_content(whole.updates[0][1])
-        sent = tuple(blobs[blob.sha256] for blob in update.payload.blobs)
-        assert aggregator.inline == [sent if is_inline else ()]
-        assert {name: content for name, (content, _) in aggregator.stored.items()} == ({} if is_inline else blobs)
-        assert update.timings["sent_bytes"] == sum(map(len, sent))
-
-
 @pytest.mark.parametrize("refusal", [BlobNotFound("unknown"), BlobTooLarge("fewer")])
 def test_an_inline_update_is_uploaded_where_the_aggregator_is_another_version_now(
     data: str, tmp_path: Path, refusal: FedplccError
@@ -901,17 +814,6 @@ def left_in(folder: Path) -> list[str]:
     return sorted({path.name for path in folder.iterdir()} - records - {"manifest.json"})
 
 
-def test_a_run_goes_on_with_the_images_it_began_with_whatever_its_owner_sets_now(data: str, tmp_path: Path) -> None:
-    aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
-    task = a_train_task(aggregator, data, a_run("fedavg"))
-    with pytest.raises(Killed):
-        a_runner(data, tmp_path).perform(task, aggregator)
-    a_runner(data, tmp_path, samples_per_class=3).perform(task, aggregator)
-    whole = MemoryAggregator()
-    a_runner(data, tmp_path / "other").perform(a_train_task(whole, data, a_run("fedavg")), whole)
-    assert aggregator.updates[0][1].num_examples == whole.updates[0][1].num_examples
-
-
 def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(
     data: str, tmp_path: Path
 ) -> None:
@@ -980,18 +882,6 @@ def test_an_aggregator_that_is_back_at_an_earlier_round_gets_no_state_of_a_later
     assert aggregator.updates[-1][1].losses.keys() == {"ce"}
 
 
-def test_a_state_is_not_the_clients_where_another_trainer_acted_for_it_meanwhile(data: str, tmp_path: Path) -> None:
-    """The first trainer lost its connection for a round, and another took the client over; then the first was back."""
-    aggregator, problems = MemoryAggregator(), list[ClientProblem]()
-    tasks = moon_tasks(data, aggregator)
-    runner = a_runner(data, tmp_path / "first")
-    runner.perform(tasks[0], aggregator)
-    a_runner(data, tmp_path / "another").perform(tasks[1], aggregator)
-    runner.perform(tasks[2], aggregator, on_problem=problems.append)
-    assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
-    assert aggregator.updates[-1][1].losses.keys() == {"ce"}
-
-
 def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(
     data: str, undisturbed: list[list[str]]
 ) -> None:
@@ -1004,17 +894,6 @@ def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(
             runner.perform(task, aggregator, on_problem=problems.append)
     assert problems == []
     assert hashes(aggregator) == undisturbed
-
-
-def test_a_method_without_client_state_asks_for_nothing_and_leaves_the_record_of_its_data_alone(
-    data: str, tmp_path: Path
-) -> None:
-    aggregator = MemoryAggregator()
-    runner, task = a_runner(data, tmp_path), a_train_task(aggregator, data, a_run("fedavg"))
-    for number in (1, 2):
-        runner.perform(replace(task, round=number), aggregator)
-    assert aggregator.num_joined == 0
-    assert left_in(tmp_path) == []
 
 
 def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data: str, tmp_path: Path) -> None:

@@ -129,21 +129,6 @@ def test_no_file_of_the_report_has_a_test_number_of_the_rows(is_open: bool, tmp_
     assert "0.2" in files["evaluations.csv"], "the other rows have theirs"
 
 
-def test_what_a_report_of_choices_alone_has_no_use_for_goes(tmp_path: Path) -> None:
-    alone = re.sub(
-        r"\[rows\.average\].*?(?=\[rows\.plain\])", "", CHOOSING.replace('baseline = "average"', ""), flags=re.S
-    )
-    path, out = write_comparison(tmp_path, alone.replace('choose = "validation"', ""), VALIDATED), tmp_path / "out"
-    trained(path, out)
-    compare("--config", path, "--out", out, "--report-only")
-    assert [name for name in everything(out) if name.endswith(".svg")]
-    assert "test sets" in everything(out)["report.md"]
-    path.write_text(alone)
-    compare("--config", path, "--out", out, "--report-only")
-    assert not [name for name in everything(out) if name.endswith(".svg")]
-    assert "test sets" not in everything(out)["report.md"], "it has no such accuracy to explain"
-
-
 def test_rows_are_ranked_by_the_mean_of_mean_and_worst_domain(tmp_path: Path) -> None:
     path, out = write_comparison(tmp_path, CHOOSING, VALIDATED), tmp_path / "out"
     findings = findings_of(path, trained(path, out))
@@ -226,11 +211,6 @@ def test_what_would_show_a_test_number_is_refused_by_name(old: str, new: str, pr
     assert [each for each in problems_of(read_document(path)) if problem in each], problems_of(read_document(path))
 
 
-def test_groups_need_no_table_where_none_chooses(tmp_path: Path) -> None:
-    path = write_comparison(tmp_path, OPEN.replace(f'{WIDE}group = "candidates"', f'{WIDE}group = "extra"'), VALIDATED)
-    assert problems_of(read_document(path)) == []
-
-
 def test_a_choice_without_validation_images_is_refused(tmp_path: Path) -> None:
     path = write_comparison(tmp_path, CHOOSING)
     (problem, *_) = cell_problems(read_comparison(path), path)
@@ -241,13 +221,6 @@ def test_a_choice_without_validation_images_is_refused(tmp_path: Path) -> None:
     code, _, error = compare("--config", path, "--out", tmp_path / "out", "--dry-run")
     assert (code, "client mnist has none" in error) == (2, True)
     assert not (tmp_path / "out").exists()
-
-
-def test_clients_own_numbers_of_validation_images_are_enough(tmp_path: Path) -> None:
-    each = {f"clients.{name}.validation_per_class": 4 for name in ("mnist", "svhn")}
-    document: dict[str, Any] = read_document(write_comparison(tmp_path, CHOOSING))
-    document["datasets"]["digits"]["set"] = each
-    assert cell_problems(parse_comparison(document), tmp_path / "compare.toml") == []
 
 
 @pytest.mark.parametrize(

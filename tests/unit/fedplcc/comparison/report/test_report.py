@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.comparison.report.document import Drawing, Heading, Paragraph, Report, markdown, page
-from fedplcc.comparison.report.drawings import COLOURS, drawing_name
+from fedplcc.comparison.report.document import Report, markdown, page
+from fedplcc.comparison.report.drawings import drawing_name
 from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.report.tables import MEASURED
 from fedplcc.comparison.report.writing import csv_tables, write_findings
@@ -164,22 +164,6 @@ def test_rows_of_different_numbers_of_seeds_are_named_as_provisional(path: Path,
     assert said in readings
 
 
-def test_a_row_has_the_same_colour_in_every_drawing(whole: Report) -> None:
-    drawings = {part.name: part.svg for part in whole if isinstance(part, Drawing)}
-    average, prototypes, everything = COLOURS[:3]  # of the file's rows, in order
-    methods, readings = (drawings[f"curves-digits-{group}-mean.svg"] for group in ("methods", "readings"))
-    assert [colour in methods for colour in (average, prototypes, everything)] == [True, True, False]
-    assert [colour in readings for colour in (average, prototypes, everything)] == [True, False, True]
-
-
-def test_local_models_have_tables_of_their_own_where_there_are_any(whole: Report) -> None:
-    text = markdown(whole)
-    local = text.partition("**Last round, local models, each on its own domain, Digits**")[2].partition("**Best")[0]
-    assert "| FedPLCC | 35.0 ± 0.0 | 15.0 ± 0.0 | 25.0 ± 0.0 | 15.0 ± 0.0 | 3 |" in local
-    assert "FedAvg" not in local
-    assert "local models" not in text.partition("### Digits: Open readings")[2]
-
-
 def test_local_models_are_compared_with_the_baselines_own(path: Path, tmp_path: Path) -> None:
     cells = cells_of(path, tmp_path / "out")
     for cell in cells:
@@ -266,13 +250,6 @@ def test_a_half_filled_comparison_says_what_is_missing_and_why(path: Path, tmp_p
     assert len(missing) == 5
 
 
-def test_a_mean_over_more_rounds_than_there_are_says_so(path: Path, tmp_path: Path) -> None:
-    fill(path, tmp_path / "out")
-    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
-    assert "**Last round, global model, Digits**" in text
-    assert f"**Mean of the last 5 rounds (of all, as there are only {len(ROUNDS)}), global model, Digits**" in text
-
-
 def test_runs_of_different_lengths_are_named_where_rounds_are_compared(tmp_path: Path) -> None:
     short = COMPARISON.replace("[rows.all]", 'set = { "run.rounds" = 2 }\n\n[rows.all]')
     path, out = write_comparison(tmp_path, short), tmp_path / "out"
@@ -287,27 +264,6 @@ def test_runs_of_different_lengths_are_named_where_rounds_are_compared(tmp_path:
     assert title in methods
     assert said not in readings
     assert title not in readings
-
-
-def test_local_models_with_statistics_of_their_sites_are_named(path: Path, tmp_path: Path) -> None:
-    fill(path, tmp_path / "out")
-    said = "Local models with the BatchNorm mean and variance of their site's training images"
-    assert said not in markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
-    at_site = COMPARISON.replace("[rows.all]", 'set = { "evaluation.batch_norm" = "site" }\n\n[rows.all]')
-    path = write_comparison(tmp_path, at_site)
-    for cell in cells_of(path, tmp_path / "site"):
-        write_cell(cell, ROUNDS, local=ROUNDS)
-    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "site"))))
-    methods, _, readings = text.partition("### Digits: Open readings")
-    assert f'{said} (evaluation.batch\\_norm = "site")' in methods
-    assert "global model with these: FedPLCC. Local models as trained: FedAvg.\n" in methods
-    assert said not in readings
-
-
-def test_nothing_at_all_is_a_report_too(path: Path, tmp_path: Path) -> None:
-    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
-    assert "0 of 9 cells" in text
-    assert "No cell of this data set is trained yet." in text
 
 
 def test_a_row_that_failed_is_said_to_have_failed_and_why(path: Path, tmp_path: Path) -> None:
@@ -329,65 +285,11 @@ def test_a_row_that_failed_is_said_to_have_failed_and_why(path: Path, tmp_path: 
     assert web.loaded == []
 
 
-def test_a_row_of_which_one_seed_failed_stands_in_the_tables_and_says_so(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    cells = cells_of(path, out)
-    (cells[4].folder / "run.json").unlink()
-    (cells[4].folder / "federation.json").unlink()
-    text = markdown(report(findings_of(path, cells, {cells[4].name: "it diverged"})))
-    assert "- FedPLCC, seed 1: failed: it diverged" in text.partition("### Digits: Open readings")[0]
-    assert re.search(r"^\| FedPLCC \| .* \| 2 \|$", text, re.MULTILINE)
-
-
-def test_a_data_set_all_of_whose_rows_failed_says_why(path: Path, tmp_path: Path) -> None:
-    cells = cells_of(path, tmp_path / "out")
-    text = markdown(report(findings_of(path, cells, {cell.name: "no such file" for cell in cells})))
-    assert "No cell of this data set is trained yet.\n\n- FedAvg, seeds 0, 1, 2: failed: no such file\n" in text
-    assert "these tables" not in text, "there are none"
-    assert "0 of 9 cells (data set, row, seed) are trained, 9 failed;" in text
-
-
-def test_addresses_are_links_to_their_end_and_headings_have_an_id_each() -> None:
-    text = "See https://example.org/a?b=1&c=2. Or (https://example.org/d), or <https://example.org/e>"
-    parts: Report = [Heading(1, "A"), Heading(2, "a 2"), Heading(2, "a"), Heading(2, "a"), Paragraph(text)]
-    web = page(parts)
-    assert re.findall(r'<a href="(http[^"]+)"', web) == [
-        "https://example.org/a?b=1&amp;c=2",
-        "https://example.org/d",
-        "https://example.org/e",
-    ]
-    ids = Page(web).ids
-    assert len(set(ids)) == len(ids) == 4
-
-
 def test_no_two_drawings_of_a_report_have_the_same_file() -> None:
     names = ["a", "a-", "a--", "a-a", "a--a", "a-a-", "aa", "a.", "mean", "a-mean"]
     every = [(dataset, group, column) for dataset in names for group in names for column in ("mean", "worst")]
     assert len({drawing_name(*each) for each in every}) == len(every)
     assert drawing_name("digit5", "methods", "mean") == "curves-digit5-methods-mean.svg"
-
-
-def test_data_sets_and_groups_whose_names_run_together_keep_a_drawing_each(tmp_path: Path) -> None:
-    text = COMPARISON.replace("[datasets.digits]", "[datasets.a]").replace('["methods", "readings"]', '["b-c", "c"]')
-    text += '\n[datasets.a-b]\nconfig = "run.toml"\n'
-    path, out = write_comparison(tmp_path, text), tmp_path / "out"
-    fill(path, out)
-    findings = findings_of(path, cells_of(path, out))
-    drawings = [part for part in report(findings) if isinstance(part, Drawing)]
-    assert len({drawing.name for drawing in drawings}) == len(drawings)
-    written = set(write_findings(out, findings))
-    assert {"curves-a-b--c-mean.svg", "curves-a--b-c-mean.svg"} <= written
-    for drawing in drawings:
-        assert (out / drawing.name).read_text() == drawing.svg
-
-
-def test_the_command_of_a_report_can_be_copied_whatever_the_file_is_called(path: Path, tmp_path: Path) -> None:
-    (tmp_path / "a folder").mkdir()
-    write_comparison(tmp_path / "a folder")
-    path = tmp_path / "a folder" / "compare.toml"
-    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
-    assert f"    fedplcc compare --config '{path}' --out FOLDER\n" in text
 
 
 def test_without_matplotlib_there_are_no_curves_and_a_word_about_it(

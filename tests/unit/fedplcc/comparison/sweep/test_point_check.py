@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from pathlib import Path
 
@@ -78,23 +77,6 @@ def test_a_problem_on_one_of_several_data_sets_names_it(tmp_path: Path) -> None:
     assert problems(tmp_path, of_all + 'grid = { "training.local_steps" = [5, 10] }', more=more) == [
         "sweep.grid: row all on data set others: training: set exactly one of 'local_steps' and 'local_epochs'"
     ]
-
-
-def test_a_data_set_without_validation_images_is_named_once(tmp_path: Path) -> None:
-    assert problems(tmp_path, GRID + 'grid = { "training.local_steps" = [5, 10] }', RUN) == [
-        "sweep: data set 'digits' has no validation images at client mnist, and values are never chosen on test images; set "
-        "data.validation_every in its file, or validation_per_class for each client"
-    ]
-
-
-def test_a_file_is_checked_without_optuna_and_a_dry_run_wants_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    study = STUDY + 'ranges."training.learning_rate" = { low = 0.001, high = 0.1 }'
-    assert problems(tmp_path, study) == []
-    code, _, said = compare("--config", tmp_path / "compare.toml", "--out", tmp_path / "out", "--dry-run")
-    assert (code, "a study needs Optuna" in said) == (2, True)
 
 
 @pytest.mark.parametrize("how", [("--dry-run",), ()])
