@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from fedplcc.shared.config.run import DataSection, RunConfig, parse_run_config
@@ -59,6 +60,16 @@ def npz(
     x_test, y_test = tests or (images, labels)
     np.savez(path, x_train=images, y_train=labels, x_test=x_test, y_test=y_test, classes=list(classes))
     return f"npz:{path}"
+
+
+def write_pictures(root: Path, count: int, side: int = 16, classes: Sequence[str] = ("a", "b")) -> Path:
+    """Write PNG files of noise into folders of classes by turns, so that each of them has as many."""
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        path = root / classes[number % len(classes)] / f"{number:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)).save(path)
+    return root
 
 
 def a_contract(**values: Any) -> DataSection:

@@ -30,11 +30,6 @@ def test_heads_outlive_the_trainer(tmp_path: Path) -> None:
     assert kept(tmp_path) == [head(1), head(3)]
 
 
-def test_an_older_aggregator_leaves_no_file(tmp_path: Path) -> None:
-    AuditWitness(tmp_path).saw(None)
-    assert not (tmp_path / HEADS_FILE).exists()
-
-
 def test_the_newest_heads_are_kept(tmp_path: Path) -> None:
     clock = Clock(time.time())
     witness = AuditWitness(tmp_path, clock)

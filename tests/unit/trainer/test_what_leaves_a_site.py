@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.types import Heartbeat, RunSpec, Task, TaskKind
 from fedplcc.trainer.owner.consent import Consent
@@ -22,9 +20,9 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.worker import Worker
 from tests.support.federation.processes import eventually
-from tests.unit.trainer.builders import a_spec
+from tests.unit.trainer.builders import a_config, a_spec, write_pictures
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from tests.unit.trainer.test_worker import WAIT_S, ScriptedClient
+from tests.unit.trainer.scripted_worker import WAIT_S, ScriptedClient
 
 SECRET = "jane-doe-1961"
 """Part of the name of a file, or of a text that names one."""
@@ -77,25 +75,11 @@ class RecordingClient(ScriptedClient):
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     """Class folders a and b with five images each."""
-    folder = tmp_path / "images"
-    rng = np.random.default_rng(0)
-    for name in ("a", "b"):
-        (folder / name).mkdir(parents=True)
-        for number in range(5):
-            pixels = rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{number}.png")
-    return folder
+    return write_pictures(tmp_path / "images", 10)
 
 
 def a_run(model: str, classes: tuple[str, ...]) -> RunSpec:
-    config = parse_run_config(
-        {
-            "run": {"method": "fedavg", "rounds": 1, "clients": ["ann"]},
-            "model": {"name": model},
-            "data": {"classes": list(classes), "image_size": 16},
-        }
-    )
-    return a_spec(config)
+    return a_spec(a_config(run={"clients": ["ann"]}, model={"name": model}, data={"classes": classes}))
 
 
 def problem_of(

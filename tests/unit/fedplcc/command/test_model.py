@@ -163,21 +163,6 @@ def test_a_model_whose_logits_overflow_is_one_sentence(
     assert "auc" not in json.loads(found[1])
 
 
-def test_a_batch_of_images_is_predicted_as_each_alone(run: Path, pictures: Path, tmp_path: Path) -> None:
-    config = json.loads((run / "run.json").read_bytes())["config"]
-    config["training"]["evaluation_batch_size"] = 2
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for name in ("model.safetensors", "prototypes.safetensors"):
-        (folder / name).write_bytes((run / name).read_bytes())
-    (folder / "run.json").write_text(json.dumps({"config": config}))
-    whole, small = (called("predict", path, pictures, "--json")[1].splitlines() for path in (run, folder))
-    for one, other in zip(whole, small, strict=True):
-        one, other = json.loads(one), json.loads(other)
-        assert (one["image"], one["class"]) == (other["image"], other["class"])
-        assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
-
-
 # Evaluate
 
 

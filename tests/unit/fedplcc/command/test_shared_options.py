@@ -63,17 +63,6 @@ def test_the_environment_names_a_gateway_for_those_commands_alone_that_call_one(
     assert called("run", "list")[0] == 3
 
 
-def test_one_call_leaves_nothing_to_the_next(tmp_path: Path) -> None:
-    assert called("run", "list", "--gateway", NOBODY, "--json")[0] == 3
-    code, out, _ = called("run", "list", "--local", str(tmp_path))
-    assert (code, out.startswith("there are no runs")) == (0, True)
-
-
-def test_help_names_them_at_the_command_that_takes_them() -> None:
-    assert "--gateway-ca, --insecure, --json" in " ".join(called("run", "list", "--help")[1].split())
-    assert "--gateway" not in called("config", "check", "--help")[1]
-
-
 def test_an_option_that_stands_twice_and_a_misspelt_variable_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

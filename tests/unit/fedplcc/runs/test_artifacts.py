@@ -23,7 +23,7 @@ from fedplcc.runs.artifacts import (
 from fedplcc.runs.atomic_file import atomic_file, write_text
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
 from fedplcc.shared.tensors import blob_ref
-from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record, an_unevaluated_line
+from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record
 
 
 def write_all(folder: Path, record: RunRecord) -> None:
@@ -130,16 +130,6 @@ def test_the_summary_of_a_run_that_committed_no_round_has_every_key(tmp_path: Pa
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_of_a_run_whose_last_round_was_not_evaluated_a_person_is_told_the_last_accuracy_and_its_round(
-    tmp_path: Path,
-) -> None:
-    told = describe(a_record(a_line(1, north=0.75, south=0.5), an_unevaluated_line(2)), tmp_path)
-    assert told[1] == "accuracy in round 1: mean 62.5%, worst 50.0% (south)"
-    assert len(describe(a_record(an_unevaluated_line(1)), tmp_path)) == len(told) - 1
-    record = a_record(a_line(1, north=0.75), an_unevaluated_line(2))
-    assert summary(record, tmp_path)["accuracy"] is None
-
-
 def test_a_person_is_told_how_far_a_score_may_move_with_other_test_images(tmp_path: Path) -> None:
     record = a_record(a_line(1, north=0.75, south=0.5))
     values = {"mean": {"low": 0.5, "high": 0.7}, "worst": {"low": 0.4, "high": 0.6}}
@@ -149,17 +139,6 @@ def test_a_person_is_told_how_far_a_score_may_move_with_other_test_images(tmp_pa
     ):
         manifest = {**record.manifest, "score": {"round": number, "values": values}}
         assert describe(replace(record, manifest=manifest), tmp_path)[1] == said
-
-
-def test_a_person_is_told_which_domains_a_mean_lacks(tmp_path: Path) -> None:
-    told = describe(a_record(a_line(1, north=0.75, south=0.5), a_line(2, north=0.75)), tmp_path)
-    assert told[1:3] == [
-        "accuracy: mean 75.0%, worst 75.0% (north)",
-        "no report of south in round 2: mean and worst are of the other domains",
-    ]
-    assert "no report" not in "".join(
-        describe(a_record(a_line(1, north=0.75), a_line(2, north=0.75, south=0.5)), tmp_path)
-    )
 
 
 def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_path: Path) -> None:

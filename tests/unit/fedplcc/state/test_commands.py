@@ -1,95 +1,29 @@
-"""`fedplcc doctor STATE_DIR`, `backup`, `restore` and `replay` on what a real aggregator left, whole and damaged."""
+"""`fedplcc doctor STATE_DIR` and `replay` on what a real aggregator left, whole and damaged."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
-import sqlite3
-import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from fedplcc.aggregator.garbage.rules import Keep
-from fedplcc.aggregator.identity.authority import Authority
-from fedplcc.aggregator.store.blobs.garbage_lock import collecting
 from fedplcc.aggregator.store.database.sql_store import SqlStore
-from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.identity.audit_chain import AuditRecord
 from fedplcc.shared.run_lists import RunLabels
-from fedplcc.shared.tensors import blob_ref, sha256_hex, to_bytes
-from fedplcc.shared.types import MODEL, Payload, Run, RunStatus, Update
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import MODEL, Payload, Run, Update
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import Staged
 from tests.support import present
-from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
-from tests.support.hosts.memory_folder import memory_folder
-
-runner = CliRunner()
-
-
-class Kept(LocalFederation):
-    keep = Keep(models=2, updates=1)
-
-
-@pytest.fixture(scope="module")
-def left() -> Iterator[tuple[Path, Run, Run]]:
-    """A state directory with a run that has completed and one in the middle of round 2, all that may go collected."""
-    with memory_folder() as name, Kept.small(Path(name)) as federation:
-        federation.join()
-        initial = to_bytes(NumpyClient("ann", size=3).first_model(7))
-        receiver = present(federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, initial), "mine"))
-        receiver.write(initial)
-        receiver.finish()
-        receiver.close()
-        # Begins with a model of its own, else both runs would share their updates.
-        begun_with = f"sha256:{blob_ref(MODEL, initial).sha256}"
-        done = federation.run_to_end(
-            federation.create("fedplcc", run={"rounds": 5, "initial_model": begun_with}).run_id
-        )
-        assert done.status is RunStatus.COMPLETED
-        middle = federation.create("fedplcc", run={"rounds": 9, "seed": 1})
-        for _ in range(4):
-            federation.step()
-        federation.perform(federation.clients["bob"], federation.task(federation.clients["bob"]))
-        federation.coordinator.garbage_collection.collect()
-        yield Path(name), done, federation.coordinator.get_run(middle.run_id)
-
-
-@pytest.fixture
-def state(left: tuple[Path, Run, Run], tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
-    folder = tmp_path / "state"
-    shutil.copytree(left[0], folder)
-    return folder
-
-
-def command(*words: object) -> Result:
-    return runner.invoke(app, [str(word) for word in words])
-
-
-def findings(state: Path, code: ExitCode = ExitCode.FAILED) -> list[str]:
-    """Sentences of what is not right; each says what to do."""
-    answer = command("doctor", state, "--json")
-    assert answer.exit_code == code, answer.output
-    rows = [row for row in json.loads(answer.stdout)["findings"] if row["status"] != "ok" and row["check"] != "disk"]
-    assert all(":" in row["detail"] or ";" in row["detail"] for row in rows)
-    return [row["detail"] for row in rows]
-
-
-def sql(state: Path, statement: str) -> None:
-    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection, connection:
-        connection.execute(statement)
+from tests.unit.fedplcc.state.calls import Kept, command, damaged, findings, model_of, sql
 
 
 def test_flipped_rows_without_a_digest_are_found(state: Path, left: tuple[Path, Run, Run]) -> None:
@@ -126,13 +60,6 @@ def test_a_clock_behind_the_newest_time_on_record_is_told(state: Path) -> None:
     assert told.startswith("it is 20.0 days behind the newest time on record")
 
 
-def model_of(state: Path, run: Run, number: int) -> Path:
-    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
-        query = "SELECT model ->> 'sha256' FROM rounds WHERE run_id = ? AND number = ?"
-        (name,) = connection.execute(query, (run.run_id, number)).fetchone()
-    return state / "blobs" / str(name)[:2] / str(name)
-
-
 # doctor
 
 
@@ -143,12 +70,6 @@ def test_the_doctor_changes_nothing(state: Path) -> None:
     before = content()
     assert findings(state, ExitCode.OK) == []
     assert content() == before
-
-
-def damaged(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
 
 
 def shortened(path: Path) -> None:
@@ -332,238 +253,6 @@ def test_rounds_that_are_none_are_refused(left: tuple[Path, Run, Run], tmp_path:
     assert answer.exit_code == ExitCode.USAGE
     assert "is no state directory" in answer.stderr
     assert not list(tmp_path.iterdir()), "nothing is written where there is nothing"
-
-
-# backup and restore
-
-
-def test_a_restored_backup_goes_on_to_the_same_end(left: tuple[Path, Run, Run], tmp_path: Path) -> None:
-    folder, _done, middle = left
-    answer = command("state", "backup", folder, tmp_path / "backup")
-    assert answer.exit_code == ExitCode.OK, answer.output
-    assert "each with its SHA-256" in answer.stdout
-    restored = tmp_path / "elsewhere" / "state"
-    answer = command("state", "restore", tmp_path / "backup", restored)
-    assert answer.exit_code == ExitCode.OK, answer.output
-    assert findings(restored, ExitCode.OK) == []
-    assert {path.name for path in (restored / "initial").iterdir()} == {
-        path.name for path in (folder / "initial").iterdir()
-    }
-    with Kept.small(restored) as federation, Kept.small(tmp_path / "undisturbed") as undisturbed:
-        federation.join()
-        assert federation.run_to_end(middle.run_id).status is RunStatus.COMPLETED
-        undisturbed.join()
-        run = undisturbed.create("fedplcc", run={"rounds": 9, "seed": 1})
-        undisturbed.run_to_end(run.run_id)
-        assert federation.metrics_lines(middle.run_id) == undisturbed.metrics_lines(run.run_id)
-
-
-def test_a_restored_backup_is_the_same_federation_and_its_keys_stay_private(state: Path, tmp_path: Path) -> None:
-    before = Authority.open(state)
-    answer = command("state", "backup", state, tmp_path / "backup")
-    assert answer.exit_code == ExitCode.OK, answer.output
-    assert "the keys of the federation" in answer.stdout
-    answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
-    assert answer.exit_code == ExitCode.OK, answer.output
-    for folder in (tmp_path / "backup", tmp_path / "restored"):
-        assert stat.S_IMODE((folder / "identity").stat().st_mode) == 0o700
-        assert {stat.S_IMODE(file.stat().st_mode) for file in (folder / "identity").iterdir()} == {0o600}
-        assert findings(folder, ExitCode.OK) == [], "the doctor tells nobody to move the keys"
-    after = Authority.open(tmp_path / "restored")
-    assert (after.federation, after.roots_sha256, after.enrolment_sha256) == (
-        before.federation,
-        before.roots_sha256,
-        before.enrolment_sha256,
-    )
-
-
-@pytest.mark.parametrize(("mode", "most"), [(0o755, 0o750), (0o750, 0o750), (0o700, 0o700)])
-def test_a_backup_and_what_is_restored_of_it_are_as_closed_as_the_state(
-    state: Path, tmp_path: Path, mode: int, most: int
-) -> None:
-    state.chmod(mode)
-    before = os.umask(0)
-    try:
-        assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
-        assert command("state", "restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
-        assert os.umask(0) == 0, "the command's own mask is back"
-    finally:
-        os.umask(before)
-    for folder in (tmp_path / "backup", tmp_path / "restored"):
-        for path in (folder, *folder.rglob("*")):
-            allowed = most if path.is_dir() else most & 0o666 & ~0o027
-            assert not stat.S_IMODE(path.stat().st_mode) & ~allowed, path
-
-
-def test_a_backup_whose_keys_are_damaged_is_not_restored(state: Path, tmp_path: Path) -> None:
-    Authority.open(state)
-    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
-    damaged(tmp_path / "backup" / "identity" / "authority.json")
-    answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
-    assert answer.exit_code == ExitCode.FAILED
-    assert "is not what was backed up" in answer.stderr
-    assert not list((tmp_path / "restored").iterdir()), "half a state is no state"
-
-
-def test_a_backup_says_no_numbers_but_those_of_its_blobs(state: Path, tmp_path: Path) -> None:
-    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
-    manifest = tmp_path / "backup" / "backup.json"
-    document = json.loads(manifest.read_text())
-    for key in ("num_blobs", "blob_bytes"):
-        manifest.write_text(json.dumps({**document, key: -5}))
-        answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
-        assert answer.exit_code == ExitCode.FAILED
-        assert "backup.json is not what was backed up" in answer.stderr
-
-
-@pytest.fixture
-def made(state: Path, tmp_path: Path) -> Path:
-    """A backup."""
-    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
-    return tmp_path / "backup"
-
-
-def test_a_backup_wants_an_empty_folder_and_a_state(state: Path, made: Path, tmp_path: Path) -> None:
-    answer = command("state", "backup", state, made)
-    assert answer.exit_code == ExitCode.USAGE
-    assert f"{made} is not empty: a backup needs a new or an empty folder" in answer.stderr
-    answer = command("state", "backup", tmp_path, tmp_path / "new")
-    assert answer.exit_code == ExitCode.USAGE
-    assert "is no state directory of an aggregator; do you mean" not in answer.stderr
-    assert not (tmp_path / "new").exists()
-    (tmp_path / "served").mkdir()
-    belonging = {"state": "ab", "database": "postgresql://db/fedplcc"}
-    (tmp_path / "served" / "database.json").write_text(json.dumps(belonging))
-    answer = command("state", "backup", tmp_path / "served", tmp_path / "new")
-    assert answer.exit_code == ExitCode.USAGE
-    assert "served is postgresql://db/fedplcc: give its URL with --database-url" in answer.stderr
-
-
-def test_a_backup_and_its_state_lie_apart(state: Path, made: Path) -> None:
-    for answer in (
-        command("state", "backup", state, state / "backup"),
-        command("state", "restore", made, made / "restored"),
-    ):
-        assert answer.exit_code == ExitCode.USAGE
-        assert " lies within " in answer.stderr
-    assert not (state / "backup").exists()
-    assert not (made / "restored").exists()
-
-
-@pytest.mark.parametrize("damage", ["cut short", "overwritten"])
-def test_a_damaged_database_ends_every_command_with_what_helps(
-    state: Path, left: tuple[Path, Run, Run], tmp_path: Path, damage: str
-) -> None:
-    with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
-    with (state / "aggregator.sqlite").open("r+b") as file:
-        if damage == "cut short":
-            file.truncate(50_000)
-        else:
-            file.write(b"no database at all" * 100)
-    for answer in (
-        command("state", "backup", state, tmp_path / "backup"),
-        command("state", "audit", state, "--replay", left[1].run_id, "--round", "5"),
-    ):
-        assert answer.exit_code == ExitCode.STORAGE
-        assert "aggregator.sqlite is damaged (" in answer.stderr
-        assert answer.stderr.endswith("): restore a backup\n")
-    with pytest.raises(StoreUnavailable, match=r"cannot open the database: .*; restore a backup$"):
-        SqlStore.in_folder(state)
-
-
-def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
-    state: Path, left: tuple[Path, Run, Run], tmp_path: Path
-) -> None:
-    damaged(model_of(state, left[1], 5))
-    answer = command("state", "backup", state, tmp_path / "backup")
-    assert answer.exit_code == ExitCode.FAILED
-    assert "is damaged: 'fedplcc doctor'" in answer.stderr
-    answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
-    assert answer.exit_code == ExitCode.USAGE
-    assert "is no complete backup: there is no backup.json in it" in answer.stderr
-
-
-def test_a_backup_whose_blobs_are_named_as_paths_writes_nothing_elsewhere(made: Path, tmp_path: Path) -> None:
-    name = "../../../escaped"
-    (made / "blobs" / ".." / name).resolve().write_bytes(b"a hostile file")
-    with closing(sqlite3.connect(made / "aggregator.sqlite")) as database, database:
-        database.execute("UPDATE blobs SET sha256 = ? WHERE sha256 = (SELECT min(sha256) FROM blobs)", [name])
-    manifest = json.loads((made / "backup.json").read_bytes())
-    (made / "backup.json").write_text(
-        json.dumps({**manifest, "database_sha256": sha256_hex((made / "aggregator.sqlite").read_bytes())})
-    )
-    target = tmp_path / "deep" / "deeper" / "deepest" / "restored"
-    answer = command("state", "restore", made, target)
-    assert answer.exit_code != ExitCode.OK
-    assert "names blobs by what is no SHA-256" in answer.stderr
-    assert not (target / "blobs" / ".." / name).resolve().exists()
-
-
-def test_a_restore_wants_an_empty_folder_and_a_whole_backup(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "aggregator.sqlite").touch()
-    answer = command("state", "restore", made, tmp_path / "full")
-    assert answer.exit_code == ExitCode.USAGE
-    assert "is not empty: a restored state needs a new or an empty folder" in answer.stderr
-
-    blob = next(path for path in made.glob("blobs/*/*"))
-    damaged(blob)
-    answer = command("state", "restore", made, tmp_path / "restored")
-    assert answer.exit_code == ExitCode.FAILED
-    assert f"the blob {blob} is damaged" in answer.stderr
-    assert not list((tmp_path / "restored").iterdir()), "half a state is no state"
-    damaged(blob)
-    assert command("state", "restore", made, tmp_path / "restored").exit_code == ExitCode.OK
-
-    damaged(made / "aggregator.sqlite")
-    answer = command("state", "restore", made, tmp_path / "again")
-    assert answer.exit_code == ExitCode.FAILED
-    assert "is not what was backed up" in answer.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"format": 2, "version": "9.9"}', "was written by version 9.9"),
-        ('{"format": 1}', "is not what 'fedplcc state backup' writes"),
-        (
-            '{"format": 1, "database_sha256": "", "num_blobs": 1, "blob_bytes": "x", "created_at": 1}',
-            "is not what 'fedplcc state backup' writes",
-        ),
-        ("{", "cannot be read"),
-    ],
-)
-def test_a_manifest_that_this_version_cannot_read_is_refused(made: Path, tmp_path: Path, text: str, words: str) -> None:
-    (made / "backup.json").write_text(text)
-    answer = command("state", "restore", made, tmp_path / "restored")
-    assert answer.exit_code == ExitCode.USAGE
-    assert words in answer.stderr
-
-
-@pytest.mark.parametrize("name", ["backup.json", "aggregator.sqlite", "identity/authority.json", "initial/x.name"])
-def test_a_backup_with_a_file_without_an_end_is_refused(made: Path, tmp_path: Path, name: str) -> None:
-    (made / name).parent.mkdir(exist_ok=True)
-    (made / name).unlink(missing_ok=True)
-    os.mkfifo(made / name)
-    answer = command("state", "restore", made, tmp_path / "restored")
-    assert (answer.exit_code, "is no regular file" in answer.stderr) == (ExitCode.USAGE, True)
-
-
-def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedplcc.aggregator.store.blobs.garbage_lock import BackupIsRunning
-    from fedplcc.state import backup, snapshot
-
-    def copy(source: Path, target: Path, url: str | None) -> None:
-        with pytest.raises(BackupIsRunning), collecting(state):
-            pass
-        real(source, target, url)
-
-    real = snapshot.copy_database
-    monkeypatch.setattr(backup, "copy_database", copy)
-    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
-    with collecting(state):
-        pass
 
 
 # What doctor says after damage

@@ -38,10 +38,8 @@ from fedplcc.trainer.cancellation import never
 from fedplcc.trainer.owner.egress.log import EgressLog, Line, lines_in
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from tests.support.federation.recording_proxy import Received, RecordingProxy
-from tests.unit.trainer.aggregator import test_connection
-from tests.unit.trainer.aggregator.test_connection import BLOB, DATA, TOKEN, Quick, Server
+from tests.unit.trainer.aggregator.troubled_server import BLOB, DATA, TOKEN, Quick, Server
 
-server = test_connection.server
 ANN = Client(
     client_id="ann",
     domain="d",
@@ -65,9 +63,9 @@ class AnsweringServer(Server):
         return pb.ReportEvaluationResponse()
 
 
-@pytest.fixture(autouse=True)
-def takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_connection, "Server", AnsweringServer)
+@pytest.fixture
+def servicer() -> Server:
+    return AnsweringServer()
 
 
 @pytest.fixture

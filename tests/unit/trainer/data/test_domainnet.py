@@ -77,14 +77,6 @@ def test_no_image_is_opened_or_looked_for_to_count_it(tmp_path: Path, monkeypatc
     assert describe(f"domainnet:clipart:{tmp_path}") == dict.fromkeys(NAMES, 3)
 
 
-def test_listed_images_that_are_gone_count_as_unreadable(tmp_path: Path) -> None:
-    write(tmp_path)
-    write_lists(tmp_path)
-    (tmp_path / "clipart/tiger/clipart_002_000000.png").unlink()
-    data = load_dataset(f"domainnet:clipart:{tmp_path}", contract=DataSection(classes=NAMES, image_size=8))
-    assert data.unreadable == ("clipart/tiger/clipart_002_000000.png",)
-
-
 def no_test_list(root: Path) -> None:
     (root / "clipart_test.txt").unlink()
 

@@ -53,10 +53,6 @@ def test_they_are_different_images_of_the_set_in_another_order_than_its_own(tmp_
     assert more[:20] == places
 
 
-def test_every_image_has_the_runs_size(tmp_path: Path) -> None:
-    assert read(written(tmp_path, np.zeros(NUM, np.int64)), 3, 8).shape == (3, 8, 8, 3)
-
-
 def test_too_few_are_refused_with_both_numbers(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"have 40 training images, and the run uses 41 \(public.num_images\)"):
         read(written(tmp_path, np.zeros(NUM, np.int64)), 41)

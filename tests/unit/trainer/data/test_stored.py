@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from fedplcc.shared.config.tables.public import PublicSection
 from fedplcc.shared.config.tables.stream import Place, StreamSection, stages_spec
@@ -30,7 +29,7 @@ from fedplcc.trainer.data.reading import Reader
 from fedplcc.trainer.data.sets import folder
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.public_images import PublicImages
-from tests.unit.trainer.builders import CPU, a_contract
+from tests.unit.trainer.builders import CLASSES, CPU, a_contract, write_pictures
 
 CONTRACT = a_contract(validation_every=4)
 NUM_IMAGES = 90
@@ -38,7 +37,7 @@ NUM_IMAGES = 90
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    return write_pictures(tmp_path / "pictures", NUM_IMAGES)
+    return write_pictures(tmp_path / "pictures", NUM_IMAGES, 20, CLASSES)
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +57,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     monkeypatch.setattr(folder, "read_pixels", watched)
     return found
-
-
-def write_pictures(root: Path, count: int, side: int = 20) -> Path:
-    rng = np.random.default_rng(0)
-    for number in range(count):
-        path = root / ("cat", "dog", "owl")[number % 3] / f"{number:03d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)).save(path)
-    return root
 
 
 def stored(root: Path, place: Path, **kwargs: Any) -> ClientData:
@@ -142,7 +132,7 @@ def test_stages_of_several_data_sets_are_joined(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory_bytes: int
 ) -> None:
     """With the second bound, the small set is in memory and the large one in files."""
-    small = write_pictures(tmp_path / "small", 30)
+    small = write_pictures(tmp_path / "small", 30, 20, CLASSES)
     section = StreamSection(stages=2, rounds_per_stage=1, train_on="cumulative")
     spec = stages_spec([f"folder:{small}", f"folder:{pictures}"])
 
@@ -203,7 +193,7 @@ class Killed(BaseException):
 def test_after_a_kill_in_any_write_the_next_process_has_the_same_images(
     tmp_path: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pictures = write_pictures(tmp_path / "pictures", 150)
+    pictures = write_pictures(tmp_path / "pictures", 150, 20, CLASSES)
     wanted, write, place = in_memory(pictures), os.pwrite, tmp_path / "kept"
     for number in range(100):
         left = [number]
@@ -330,7 +320,7 @@ def test_reading_tells_its_progress_and_can_be_ended(
 
 def test_no_place_takes_a_whole_set_into_memory(tmp_path: Path, sizes_read: list[int]) -> None:
     side, count = 64, 1200
-    pictures, contract = write_pictures(tmp_path / "pictures", 30, side), a_contract(image_size=side)
+    pictures, contract = write_pictures(tmp_path / "pictures", 30, side, CLASSES), a_contract(image_size=side)
     for number in range(30, count):
         source = sorted(pictures.glob("*/0[0-2]?.png"))[number % 30]
         os.link(source, source.parent / f"{number:05d}.png")

@@ -13,7 +13,7 @@ import pytest
 from torchvision import datasets
 
 from fedplcc.shared.config.run import DataSection
-from fedplcc.shared.errors import InvalidData, StoreUnavailable, Unavailable
+from fedplcc.shared.errors import InvalidData, Unavailable
 from fedplcc.trainer.data import describe, load_dataset
 from fedplcc.trainer.data.sets.torchvision_sets import SETS, fetch
 from tests.support.records import public_sets
@@ -161,18 +161,3 @@ def test_a_server_that_is_out_of_reach_is_told_as_such(
     ):
         fetch(name, tmp_path)
     assert socket.getdefaulttimeout() is None
-
-
-def test_a_folder_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StoreUnavailable, match="cannot write MNIST to"):
-        fetch("mnist", tmp_path / "file")
-
-
-def test_what_is_in_place_but_damaged_is_not_called_fetched(tmp_path: Path) -> None:
-    public_sets.write_usps(tmp_path)
-    (tmp_path / "usps.bz2").write_bytes(b"cut short")
-    with pytest.raises(
-        InvalidData, match=r"holds of USPS \(usps.bz2 and usps.t.bz2\) is damaged; remove it and fetch it again"
-    ):
-        fetch("usps", tmp_path)

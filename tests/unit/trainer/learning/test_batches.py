@@ -30,11 +30,6 @@ def test_a_pass_holds_every_sample_once_in_batches_that_batch_normalisation_can_
         assert 2 <= len(drawn[-1]) <= batch_size + 1
 
 
-def test_300_samples_at_batch_size_32_are_exactly_ten_steps() -> None:
-    assert batches_per_pass(300, 32) == 10
-    assert [len(batch) for batch in first(10, 300, 32)] == [32] * 9 + [12]
-
-
 def test_one_sample_left_over_joins_the_batch_before_it() -> None:
     assert [len(batch) for batch in first(3, 9, 4)] == [4, 5, 4]
     assert [len(batch) for batch in first(2, 33, 32)] == [33, 33]
@@ -42,11 +37,6 @@ def test_one_sample_left_over_joins_the_batch_before_it() -> None:
 
 def test_a_single_sample_is_taken_twice() -> None:
     assert first(2, 1, 32) == [[0, 0], [0, 0]]
-
-
-def test_passes_are_different_permutations() -> None:
-    plan = first(6)
-    assert list(chain(*plan[:3])) != list(chain(*plan[3:]))
 
 
 def test_the_order_is_a_function_of_seed_client_and_round() -> None:

@@ -1,12 +1,10 @@
-import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Never
 
 import numpy as np
 import pytest
 import torch
 
-from fedplcc.trainer.data.images.stored import StoredImages
 from fedplcc.trainer.learning.augmenting.augmentation import CHANGES, Augmentation
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.training import RoundInputs, local_train
@@ -35,29 +33,6 @@ def test_all_images_come_in_order_and_none_is_dropped() -> None:
     assert [len(labels) for _, labels in pieces] == [4, 4, 3]
     np.testing.assert_allclose(torch.cat([x for x, _ in pieces]), normalised(images.images_NSS3), atol=2e-6)
     assert torch.cat([labels for _, labels in pieces]).tolist() == images.labels_N.tolist()
-
-
-def test_images_in_files_are_read_while_the_batch_before_is_computed_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, reading = some_images(10), threading.Semaphore(0)
-    numbers_N = np.arange(10)
-    files = StoredImages((images.images_NSS3,), np.zeros(10, np.uint8), numbers_N, images.images_NSS3.shape[1])
-    read = StoredImages.__getitem__
-
-    def seen(self: StoredImages, numbers: Any) -> Any:
-        reading.release()
-        return read(self, numbers)
-
-    monkeypatch.setattr(StoredImages, "__getitem__", seen)
-    data = DeviceImages.put(replace(images, images=files), CONTRACT, CPU)
-    plan = torch.from_numpy(numbers_N).flip(0).split(4)
-    batches = data.batches(plan)
-    found = [next(batches)]
-    assert all(reading.acquire(timeout=30) for _ in range(2)), "nobody has asked for the second"
-    found += batches
-    for numbers_B, x_B3SS, labels_B in found:
-        np.testing.assert_allclose(x_B3SS, normalised(images.images_NSS3[numbers_B]), atol=2e-6)
-        assert labels_B.tolist() == images.labels_N[numbers_B].tolist()
-    assert [len(numbers_B) for numbers_B, *_ in found] == [4, 4, 2]
 
 
 def test_arrays_that_may_not_be_written_are_copied() -> None:

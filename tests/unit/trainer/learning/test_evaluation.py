@@ -11,7 +11,7 @@ from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning import evaluation
 from fedplcc.trainer.learning.device_images import DeviceImages
-from fedplcc.trainer.learning.evaluation import collect_features, evaluate, predicted_classes
+from fedplcc.trainer.learning.evaluation import collect_features, evaluate
 from tests.unit.trainer.builders import CPU, a_config, a_model, some_data, some_images
 
 
@@ -62,22 +62,6 @@ def test_an_image_without_finite_logits_is_not_named_right_whatever_its_label() 
     counts = evaluate(Naming(), named([200, 200, 200, 1], [0, 1, 2, 1]), PLAIN)
     assert counts.correct == (0, 1, 0)
     assert counts.total == (1, 2, 1)
-
-
-def test_several_ways_to_predict_take_one_pass_over_the_images() -> None:
-    data, calls = named([0, 1, 2, 200], [0, 0, 0, 0]), list[int]()
-
-    class Counting(Naming):
-        def features(self, x: torch.Tensor) -> torch.Tensor:
-            calls.append(len(x))
-            return super().features(x)
-
-    backwards = [None, lambda features_BD, logits_BM: -logits_BM]
-    first, second = predicted_classes(Counting(), data, PLAIN, scores=backwards)
-    assert calls == [4]
-    assert first.tolist() == [0, 1, 2, -1]
-    assert second.tolist() == [1, 0, 0, -1]
-    assert predicted_classes(Naming(), named([], []), PLAIN, scores=backwards).shape == (2, 0)
 
 
 def test_a_confusion_matrix_is_counted_where_the_run_asks_for_it() -> None:

@@ -54,13 +54,6 @@ def test_parameters_are_those_of_torchs_class_to_the_bit(name: str) -> None:
     assert ours[2].tolist() == [1, 1]
 
 
-def test_a_step_without_any_gradient_changes_nothing() -> None:
-    param = nn.Parameter(torch.ones(2))
-    for begin, _ in RULES.values():
-        begin([param]).step()
-    assert param.tolist() == [1, 1]
-
-
 def trained_late(begin: Callable[[Sequence[Tensor]], UpdateRule | torch.optim.Optimizer]) -> list[nn.Parameter]:
     """Two parameters after some steps; the second has its first gradient in the third one."""
     params = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))]

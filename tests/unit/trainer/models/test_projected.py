@@ -73,10 +73,6 @@ def test_a_model_to_be_filled_has_the_same_layout_and_draws_nothing() -> None:
     assert all(np.array_equal(array, arrays[name]) for name, array in state_arrays(empty).items())
 
 
-def test_an_equal_feature_size_needs_no_projection() -> None:
-    assert list(state_arrays(a_model(feature_dim=WIDTH))) == list(state_arrays(a_model()))
-
-
 def test_a_factorys_model_is_projected_if_its_classifier_is_linear() -> None:
     name = f"{__name__}:Net"
     fits = a_model(ModelSection(name=name, options={"linear": True}), feature_dim=DIM)

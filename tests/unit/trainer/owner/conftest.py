@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.unit.trainer.builders import npz
-from tests.unit.trainer.task.test_runner import CLASSES
+from tests.unit.trainer.tasks import CLASSES
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from tests.unit.trainer.owner.test_policy_keys import a_policy
-from tests.unit.trainer.task.test_runner import CLASSES, a_run, a_train_task
+from tests.unit.trainer.tasks import CLASSES, a_run, a_train_task
 
 
 def test_a_run_that_goes_on_in_a_new_process_finds_its_data_unchanged(data: str, tmp_path: Path) -> None:

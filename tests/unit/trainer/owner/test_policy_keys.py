@@ -25,7 +25,7 @@ from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from tests.unit.trainer.task.test_runner import CLASSES, a_run, a_train_task
+from tests.unit.trainer.tasks import CLASSES, a_run, a_train_task
 
 SHA256, OTHER = "a" * 64, "b" * 64
 BACKBONE = {"name": "timm:test_resnet", "weights": "tiny", "weights_sha256": SHA256}

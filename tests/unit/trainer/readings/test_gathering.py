@@ -10,7 +10,7 @@ import pytest
 
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.readings import why_impossible
-from fedplcc.trainer.readings.gathering import Readings, none, process_readings
+from fedplcc.trainer.readings.gathering import Readings, process_readings
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 
 
@@ -48,10 +48,6 @@ def test_this_process_has_memory_and_what_it_tells_is_possible() -> None:
     readings = process_readings()
     assert readings["process_resident_bytes"] > 10e6
     assert [why_impossible(name, value) for name, value in readings.items()] == [None] * len(readings)
-
-
-def test_a_trainer_that_keeps_its_readings_to_itself_tells_none() -> None:
-    assert none() == {}
 
 
 def test_metrics_show_a_device_only_where_something_is_read_of_it_and_an_idle_trainer_at_zero() -> None:

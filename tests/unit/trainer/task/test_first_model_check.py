@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -135,33 +134,6 @@ def test_rows_of_new_classes_are_those_that_the_seed_draws(data: str, tmp_path: 
     assert trained(data, tmp_path, run, model).num_examples == 8
     with pytest.raises(FirstModelDiffers, match=r"'classifier.weight' differs by up to 1e\+15"):
         trained(data, tmp_path, run, changed(model, new_row), name="cid")
-
-
-def test_who_made_a_model_or_compared_it_makes_it_no_second_time(
-    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Clients of one process compare it once together."""
-    num_made = []
-    real = ClientSite.new_model
-
-    def counted(site: ClientSite, config: Any, *, with_weights: bool) -> Any:
-        num_made.extend([site.client_id] * with_weights)
-        return real(site, config, with_weights=with_weights)
-
-    monkeypatch.setattr(ClientSite, "new_model", counted)
-    run, shared = a_run("fedavg"), LatestModel()
-    aggregator = MemoryAggregator()
-    sites = {
-        name: a_site(data, tmp_path, name, latest) for name, latest in (("ann", shared), ("bob", shared), ("cid", None))
-    }
-    sites["ann"].perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
-    (blob,) = aggregator.updates[0][1].payload.blobs
-    aggregator.offer(MODEL, aggregator.stored[blob.sha256][0])
-    task = Task(kind=TaskKind.TRAIN, run=run, round=1, total_rounds=3, payload=Payload(tensor_groups=(blob,)))
-    for site in sites.values():
-        site.perform(task, aggregator)
-    sites["cid"].perform(task, aggregator)
-    assert num_made == ["ann", "cid"]
 
 
 @pytest.mark.parametrize(

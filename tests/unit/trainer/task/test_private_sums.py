@@ -42,7 +42,7 @@ from tests.support import present
 from tests.support.failpoints import killed_at
 from tests.unit.trainer.builders import npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from tests.unit.trainer.task.test_runner import CLASSES, a_run
+from tests.unit.trainer.tasks import CLASSES, a_run
 
 NET = "timm:test_resnet"
 KEY = bytes(range(32))

@@ -6,9 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.types import RunSpec, Task, TaskKind
@@ -18,8 +16,9 @@ from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task import inputs
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.weights.store import WeightsStore
+from tests.unit.trainer.builders import write_pictures
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from tests.unit.trainer.task.test_runner import a_run, a_runner, a_train_task
+from tests.unit.trainer.tasks import a_run, a_runner, a_train_task
 
 BATCH = 4
 
@@ -27,12 +26,7 @@ BATCH = 4
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(folder, "SETTLED_S", -1e9)
-    rng = np.random.default_rng(0)
-    for number in range(60):
-        path = tmp_path / "pictures" / "ac"[number % 2] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (20, 20, 3), np.uint8)).save(path)
-    return f"folder:{tmp_path / 'pictures'}"
+    return f"folder:{write_pictures(tmp_path / 'pictures', 60, 20, ('a', 'c'))}"
 
 
 def run_of(method: str, **training: Any) -> RunSpec:

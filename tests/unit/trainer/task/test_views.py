@@ -12,7 +12,7 @@ from fedplcc.shared.types import MODEL, RunSpec
 from fedplcc.trainer.owner.consent import Consent
 from tests.support import present
 from tests.unit.trainer.task.test_private_sums import NET, Site, consent, data_of
-from tests.unit.trainer.task.test_runner import a_run
+from tests.unit.trainer.tasks import a_run
 
 __all__ = ["consent"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fedplcc.comparison.report.document import Report, markdown, page
 from fedplcc.comparison.report.drawings import drawing_name
 from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.report.tables import MEASURED
-from fedplcc.comparison.report.writing import csv_tables, write_findings
+from fedplcc.comparison.report.writing import csv_tables
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
@@ -290,27 +289,3 @@ def test_no_two_drawings_of_a_report_have_the_same_file() -> None:
     every = [(dataset, group, column) for dataset in names for group in names for column in ("mean", "worst")]
     assert len({drawing_name(*each) for each in every}) == len(every)
     assert drawing_name("digit5", "methods", "mean") == "curves-digit5-methods-mean.svg"
-
-
-def test_without_matplotlib_there_are_no_curves_and_a_word_about_it(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    text = markdown(report(findings_of(path, cells_of(path, out))))
-    assert "matplotlib is not installed" in text
-    assert "](curves-" not in text
-    assert "](map-digits-methods-domains.svg)" in text, "heat maps need no matplotlib"
-
-
-def test_drawings_of_a_group_that_was_renamed_do_not_stay(tmp_path: Path) -> None:
-    path, out = write_comparison(tmp_path), tmp_path / "out"
-    fill(path, out)
-    write_findings(out, findings_of(path, cells_of(path, out)))
-    (out / "curves-of-mine.svg").write_text("mine")
-    path.write_text(COMPARISON.replace("[groups.readings]", "[groups.open]").replace('"readings"', '"open"'))
-    written = write_findings(out, findings_of(path, cells_of(path, out)))
-    drawn = {name for name in written if name.endswith(".svg")}
-    assert "curves-digits-open-mean.svg" in drawn
-    assert {entry.name for entry in out.glob("*.svg")} == drawn | {"curves-of-mine.svg"}
