@@ -15,8 +15,7 @@ import tomllib
 import pytest
 import typer
 
-from fedplcc.command.examples import LINE_END
-from fedplcc.command.exit_codes import HELP, ExitCode, exit_code_of, explains_errors
+from fedplcc.command.exit_codes import ExitCode, exit_code_of, explains_errors
 from fedplcc.extras import EXTRAS
 from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
 from fedplcc.shared.errors import (
@@ -46,10 +45,6 @@ README = ROOT / "fedplcc" / "README.md"
 )
 def test_every_error_has_the_exit_code_of_its_kind(error: FedplccError, code: ExitCode) -> None:
     assert exit_code_of(error) == code
-
-
-def test_the_help_names_every_exit_code_with_its_meaning() -> None:
-    assert [line.strip() for line in HELP.split(LINE_END)[1:]] == [f"{int(code)}: {code.meaning}" for code in ExitCode]
 
 
 def test_the_readme_names_every_exit_code_with_its_meaning() -> None:

@@ -51,16 +51,6 @@ async def _alarm(after: asyncio.Event) -> FedplccError:
     return ProcessEnded("it ended")
 
 
-def test_work_that_is_done_before_an_alarm_is_returned() -> None:
-    async def work() -> int:
-        return 3
-
-    async def both() -> int:
-        return await unless(work(), _alarm(asyncio.Event()))
-
-    assert asyncio.run(both()) == 3
-
-
 def test_an_alarm_cancels_the_work() -> None:
     ended = []
 

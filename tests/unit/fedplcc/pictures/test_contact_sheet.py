@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.pictures.contact_sheet import GAP, PER_CLASS, TEXT, TILE, contact_sheet
-from fedplcc.shared.errors import InvalidData
 
 RED, GREEN = (200, 0, 0), (0, 150, 0)
 
@@ -45,10 +44,3 @@ def test_the_command_writes_it_for_its_owner_alone(folder: Path, tmp_path: Path)
     assert result.exit_code == 0, result.output
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.read_bytes() == contact_sheet(f"folder:{folder}", 5)
-
-
-def test_data_without_an_image_give_no_sheet(tmp_path: Path) -> None:
-    (tmp_path / "train" / "a").mkdir(parents=True)
-    (tmp_path / "train" / "b").mkdir()
-    with pytest.raises(InvalidData):
-        contact_sheet(f"folder:{tmp_path}", 5)

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.shared.config.run import ClientSection
 from fedplcc.shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
@@ -212,21 +210,6 @@ def test_as_many_clients_work_at_a_time_as_there_are_cores_for_but_no_more_than_
     assert num_workers(8, num_clients=100, threads=1, num_cores=2) == 8
     with pytest.raises(InvalidConfig, match="jobs = 0"):
         num_workers(0, num_clients=1, threads=1, num_cores=1)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--jobs", "0"], "fedplcc: --jobs 0: write how many clients work at a time, from 1 on, or auto\n"),
-        (["--engine", "ray"], "fedplcc: this command needs ray, which is not installed: pip install 'fedplcc[ray]'\n"),
-    ],
-)
-def test_the_command_ends_with_one_sentence_where_nobody_can_work(
-    options: list[str], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    done = CliRunner().invoke(app, ["simulate", *options])
-    assert (done.exit_code, done.stderr) == (ExitCode.USAGE, said)
 
 
 def test_a_ray_cluster_that_does_not_answer_is_said_at_once(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from pathlib import Path
 from typing import Any
@@ -157,18 +156,6 @@ def test_a_profile_that_cannot_be_used_is_said_and_taken_as_srgb(icc: bytes, why
     found = survey(f"folder:{tmp_path}", read_all=True)
     assert found.unreadable == ()
     assert f"4 images: its colour profile {why}: its colours are taken as sRGB" in found.remarks
-
-
-def test_a_profile_in_pieces_of_which_one_is_missing_is_said(tmp_path: Path) -> None:
-    content = io.BytesIO()
-    Image.fromarray(COLOURS).save(content, "JPEG", icc_profile=P3 + bytes(70000))
-    data = content.getvalue()
-    at = data.index(b"ICC_PROFILE\0\2\2") - 4
-    (length,) = struct.unpack(">H", data[at + 2 : at + 4])
-    (tmp_path / "a.jpg").write_bytes(data[:at] + data[at + 2 + length :])
-    with remarks_on_pictures() as said:
-        read_pixels(tmp_path / "a.jpg")
-    assert said == ["its colour profile is damaged: its colours are taken as sRGB"]
 
 
 def test_a_png_with_a_profile_that_pillow_does_not_unpack_says_so(tmp_path: Path) -> None:

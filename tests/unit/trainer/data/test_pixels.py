@@ -372,18 +372,6 @@ def test_a_file_whose_second_half_is_zeros_is_said(kind: str, tmp_path: Path) ->
         assert len(said) == count
 
 
-def test_colours_of_a_video_in_a_png_are_said(tmp_path: Path) -> None:
-    Image.new("RGB", (2, 2)).save(tmp_path / "x.png")
-    content = (tmp_path / "x.png").read_bytes()
-    for transfer, count in ((13, 0), (16, 1)):
-        chunk = b"cICP" + bytes((1, transfer, 0, 1))
-        more = struct.pack(">I", 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-        (tmp_path / "y.png").write_bytes(content[:33] + more + content[33:])
-        with remarks_on_pictures() as said:
-            read_pixels(tmp_path / "y.png")
-        assert len(said) == count
-
-
 @pytest.mark.parametrize("kind", ["webp", "avif"])
 def test_what_ends_in_zeros_is_refused_where_its_decoder_fills_in_colours(kind: str, tmp_path: Path) -> None:
     if not features.check(kind):

@@ -71,10 +71,8 @@ def refused(kept: Kept, task: Task, rule: str | None = "each") -> FedplccError |
 def approved(kept: Kept, run_id: str) -> Decision:
     """Approve what a run asks for, or asked for when it was decided."""
     asked, last = kept.asked(run_id), kept.decisions().of(run_id)
-    document = (
-        asked.document_sha256 if asked is not None else "" if last is None else last.document or deciding.NO_DOCUMENT
-    )
-    return deciding.approve(kept, run_id, document)
+    document = asked.document_sha256 if asked else last and (last.document or deciding.NO_DOCUMENT)
+    return deciding.approve(kept, run_id, document or "")
 
 
 def test_a_run_waits_until_its_owner_approves_it_and_a_restart_keeps_that(kept: Kept) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,107 +58,83 @@ def a_config(sections: dict[str, Any]) -> RunConfig:
     return parse_run_config(document)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """A value of a key, runs that it allows, and runs that it forbids with what the sentence has."""
-
-    policy: str
-    allows: tuple[dict[str, Any], ...]
-    forbids: tuple[tuple[dict[str, Any], str], ...] = field(default=())
+def budget(**privacy: Any) -> dict[str, Any]:
+    return {**PRIVATE, "privacy": {**PRIVATE["privacy"], **privacy}}
 
 
-FORBIDDEN: dict[str, Side] = {
-    "runs.methods": Side(
-        policy='runs.methods = ["fedavg", "moon"]',
-        allows=({}, {"run": {"method": "moon"}}),
-        forbids=(({"run": {"method": "fedplcc"}}, '["fedavg", "moon"], and the run has run.method = "fedplcc"'),),
+Sections = dict[str, Any]
+OTHER_BACKBONE = {**SUMS, "model": {**BACKBONE, "weights_sha256": OTHER}}
+TWO_PHASES = {"run": {"method": "fedrep"}, "method": {"head_epochs": 3}, "training": {"local_epochs": 2}}
+OWN_MODELS = {"run": {"method": "fedproto"}, "method": {"share_model": False}}
+KEPT_HEADS = {"run": {"method": "fedrep"}, "training": {"local_epochs": 1}}
+FORBIDDEN: dict[str, tuple[str, list[Sections], list[tuple[Sections, str]]]] = {
+    "runs.methods": (
+        'runs.methods = ["fedavg", "moon"]',
+        [{}, {"run": {"method": "moon"}}],
+        [({"run": {"method": "fedplcc"}}, '["fedavg", "moon"], and the run has run.method = "fedplcc"')],
     ),
-    "runs.models": Side(
-        policy='runs.models = ["cnn4"]',
-        allows=({},),
-        forbids=(({"model": {"name": "resnet10"}}, '["cnn4"], and the run has model.name = "resnet10"'),),
+    "runs.models": (
+        'runs.models = ["cnn4"]',
+        [{}],
+        [({"model": {"name": "resnet10"}}, '["cnn4"], and the run has model.name = "resnet10"')],
     ),
-    "runs.backbones": Side(
-        policy=f'runs.backbones = ["{SHA256}"]',
-        allows=({}, SUMS),
-        forbids=(
-            (
-                {**SUMS, "model": {**BACKBONE, "weights_sha256": OTHER}},
-                f'["{SHA256}"], and the run has model.weights_sha256 = "{OTHER}"',
-            ),
-        ),
+    "runs.backbones": (
+        f'runs.backbones = ["{SHA256}"]',
+        [{}, SUMS],
+        [(OTHER_BACKBONE, f'["{SHA256}"], and the run has model.weights_sha256 = "{OTHER}"')],
     ),
-    "runs.most_rounds": Side(
-        policy="runs.most_rounds = 5",
-        allows=({"run": {"rounds": 5}},),
-        forbids=(({"run": {"rounds": 6}}, "5, and the run has 6 rounds (run.rounds)"),),
+    "runs.most_rounds": (
+        "runs.most_rounds = 5",
+        [{"run": {"rounds": 5}}],
+        [({"run": {"rounds": 6}}, "5, and the run has 6 rounds (run.rounds)")],
     ),
-    "runs.most_image_size": Side(
-        policy="runs.most_image_size = 32",
-        allows=({"data": {"image_size": 32}},),
-        forbids=(({"data": {"image_size": 33}}, "32, and the run has data.image_size = 33"),),
+    "runs.most_image_size": (
+        "runs.most_image_size = 32",
+        [{"data": {"image_size": 32}}],
+        [({"data": {"image_size": 33}}, "32, and the run has data.image_size = 33")],
     ),
-    "runs.most_local_steps": Side(
-        policy="runs.most_local_steps = 4",
-        allows=({"training": {"local_steps": 4}}, SUMS),
-        forbids=(
+    "runs.most_local_steps": (
+        "runs.most_local_steps = 4",
+        [{"training": {"local_steps": 4}}, SUMS],
+        [
             ({"training": {"local_steps": 5}}, "4, and the run trains for 5 mini-batches a round"),
-            (
-                {"training": {"local_epochs": 1}},
-                "4, and the run trains for 1 pass a round, which most_local_steps does not count: runs.most_local_epochs",
-            ),
-        ),
+            ({"training": {"local_epochs": 1}}, "which most_local_steps does not count: runs.most_local_epochs"),
+        ],
     ),
-    "runs.most_local_epochs": Side(
-        policy="runs.most_local_epochs = 4",
-        allows=({"training": {"local_epochs": 4}}, SUMS),
-        forbids=(
+    "runs.most_local_epochs": (
+        "runs.most_local_epochs = 4",
+        [{"training": {"local_epochs": 4}}, SUMS],
+        [
             ({"training": {"local_epochs": 5}}, "4, and the run trains for 5 passes a round"),
             ({"training": {"local_steps": 1}}, "4, and the run trains for 1 mini-batch a round, which"),
-            (
-                {"run": {"method": "fedrep"}, "method": {"head_epochs": 3}, "training": {"local_epochs": 2}},
-                "4, and the run trains for 5 passes a round",
-            ),
-        ),
+            (TWO_PHASES, "4, and the run trains for 5 passes a round"),
+        ],
     ),
-    "privacy.claim": Side(
-        policy='privacy.claim = "prototypes"',
-        allows=(PRIVATE, {**PRIVATE, "privacy": {**PRIVATE["privacy"], "claim": "prototypes"}}),
-        forbids=(({}, '"prototypes", and the run has privacy.claim = "none"'),),
+    "privacy.claim": (
+        'privacy.claim = "prototypes"',
+        [PRIVATE, budget(claim="prototypes")],
+        [({}, '"prototypes", and the run has privacy.claim = "none"')],
     ),
-    "privacy.epsilon": Side(
-        policy="privacy.epsilon = 3",
-        allows=({}, PRIVATE),
-        forbids=(
-            (
-                {**PRIVATE, "privacy": {**PRIVATE["privacy"], "epsilon": 3.1}},
-                "3, and the run's releases come to epsilon 3.1 (delta 1e-05)",
-            ),
-        ),
+    "privacy.epsilon": (
+        "privacy.epsilon = 3",
+        [{}, PRIVATE],
+        [(budget(epsilon=3.1), "3, and the run's releases come to epsilon 3.1 (delta 1e-05)")],
     ),
-    "privacy.delta": Side(
-        policy="privacy.epsilon = 3\nprivacy.delta = 1e-4",
-        allows=(PRIVATE,),
-        forbids=(
-            (
-                {**PRIVATE, "privacy": {**PRIVATE["privacy"], "delta": 1e-3}},
-                "3, and the run's releases come to epsilon 3.64 (delta 0.0001)",
-            ),
-        ),
+    "privacy.delta": (
+        "privacy.epsilon = 3\nprivacy.delta = 1e-4",
+        [PRIVATE],
+        [(budget(delta=1e-3), "3, and the run's releases come to epsilon 3.64 (delta 0.0001)")],
     ),
-    "leaves.models": Side(
-        policy="leaves.models = false",
-        allows=(SUMS, PRIVATE, {"run": {"method": "fedproto"}, "method": {"share_model": False}}),
-        forbids=(
+    "leaves.models": (
+        "leaves.models = false",
+        [SUMS, PRIVATE, OWN_MODELS],
+        [
             ({}, 'false, and the run has run.method = "fedavg", whose clients send trained weights'),
-            (
-                {"run": {"method": "fedrep"}, "training": {"local_epochs": 1}},
-                '"fedrep", whose clients send trained weights',
-            ),
-        ),
+            (KEPT_HEADS, '"fedrep", whose clients send trained weights'),
+        ],
     ),
 }
-"""Keys by which a run is forbidden on its configuration alone."""
+"""Keys by which a run is forbidden on its configuration alone: a policy, runs that it allows, and runs that it forbids."""
 
 
 def test_every_key_is_tried_from_both_sides() -> None:
@@ -171,11 +147,11 @@ def test_every_key_is_tried_from_both_sides() -> None:
 
 @pytest.mark.parametrize("key", FORBIDDEN)
 def test_a_key_forbids_a_run_with_both_values_and_allows_others(key: str) -> None:
-    side = FORBIDDEN[key]
-    policy = a_policy(side.policy)
-    for sections in side.allows:
+    text, allows, forbids = FORBIDDEN[key]
+    policy = a_policy(text)
+    for sections in allows:
         assert [each.sentence for each in refusals(policy, a_config(sections))] == []
-    for sections, sentence in side.forbids:
+    for sections, sentence in forbids:
         config = a_config(sections)
         said_of = key if key != "privacy.delta" else "privacy.epsilon"
         (refusal,) = refusals(policy, config)

@@ -21,8 +21,7 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.builders import npz
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-
-from .test_runner import a_run
+from tests.unit.trainer.tasks import a_run
 
 Arrays = dict[str, np.ndarray]
 

@@ -2,8 +2,7 @@
 
 import hashlib
 import itertools
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,12 @@ from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
     ClientActivity,
-    CommittedUpdate,
     EvaluationCounts,
     Payload,
     PrototypeSet,
     RunSpec,
     Task,
     TaskKind,
-    Update,
 )
 from fedplcc.trainer.data import load_dataset
 from fedplcc.trainer.learning.device_images import DeviceImages
@@ -284,36 +281,6 @@ class TestPersonalHead:
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
     return hashlib.sha256(to_bytes(arrays)).hexdigest()
-
-
-@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
-def test_what_a_client_kept_is_let_go_before_its_next_update_is_sent(
-    data: str, tmp_path: Path, method: str, hyper: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model that is sent for minutes does not lie in memory beside the one before it."""
-    held: list[weakref.ref[Any]] = []
-    alive: list[bool] = []
-    state = ClientStates.state
-
-    def watched(states: ClientStates, run_id: str) -> ClientState | None:
-        found = state(states, run_id)
-        held.extend(map(weakref.ref, (found or {}).values()))
-        return found
-
-    class Sending(MemoryAggregator):
-        def commit_update(
-            self, run_id: str, number: int, update: Update, inline: Sequence[bytes] = ()
-        ) -> CommittedUpdate:
-            alive.extend(array() is not None for array in held)
-            return super().commit_update(run_id, number, update, inline)
-
-    monkeypatch.setattr(ClientStates, "state", watched)
-    aggregator, run = Sending(), a_run(method, **hyper)
-    runner = a_runner(data, tmp_path)
-    for number in (1, 2):
-        task = a_task(aggregator, run, TaskKind.TRAIN, number, prototypes=some_prototypes(DIM))
-        runner.perform(task, aggregator)
-    assert alive == [False] * len(held) != []
 
 
 class TestModelsThatStay:

@@ -72,23 +72,6 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data: str) -> N
     assert first_model(data, a_run(run={"seed": 1}))[1] != model
 
 
-def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data: str) -> None:
-    _, made = first_model(data, a_run(run={"seed": 9}))
-    aggregator = MemoryAggregator()
-    task = Task(
-        kind=TaskKind.INIT,
-        run=a_run(),
-        payload=Payload(tensor_groups=(aggregator.offer(MODEL, made),)),
-        total_rounds=3,
-    )
-    a_runner(data).perform(task, aggregator)
-    ((number, update),) = aggregator.updates
-    group = update.payload.tensor_group(MODEL)
-    assert (number, update.num_examples) == (0, 0)
-    assert aggregator.stored[group.sha256] == (made, False)
-    assert update.payload.int_lists[FEATURE_DIM] == (from_bytes(made)["classifier.weight"].shape[1],)
-
-
 @pytest.mark.parametrize(
     ("sections", "said"),
     [

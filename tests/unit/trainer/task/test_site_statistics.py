@@ -19,7 +19,6 @@ from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
     BlobRef,
-    ClientActivity,
     EvaluationCounts,
     Payload,
     PrototypeSet,
@@ -157,15 +156,6 @@ def test_a_model_of_the_clients_own_is_reported_on_with_the_statistics_of_its_si
 
 def test_a_client_without_a_model_of_its_own_reports_on_the_global_one_alone(data: str, tmp_path: Path) -> None:
     assert list(reported(performed(data, tmp_path, a_run("fedccl", **AT_SITE), EVALUATE_1))) == ["global"]
-
-
-def test_a_report_with_statistics_of_the_site_moves_forward_all_the_time(data: str, tmp_path: Path) -> None:
-    aggregator, shares = MemoryAggregator(), []
-    task = a_task(aggregator, a_run("fedavg", **AT_SITE), TaskKind.EVALUATE)
-    a_runner(data, tmp_path).perform(task, aggregator, on_activity=lambda *step: shares.append(step))
-    found = [share for activity, share in shares if activity is ClientActivity.EVALUATING]
-    assert found == sorted(found)
-    assert found[-1] == 1.0
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedplcc", {"lambda1": 1.0, "lambda2": 1.0}), ("fedrep", KEPT_NORM)])

@@ -80,12 +80,6 @@ def test_few_runs_are_resampled_in_every_way(runs: int, statistic: inference.Sta
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(every, (0.025, 0.975), method="inverted_cdf")))
 
 
-def test_of_three_runs_the_interval_is_their_range() -> None:
-    scores = np.array([[0.1], [0.4], [0.9]])
-    found = present(by_runs(scores, mean))
-    assert (found.low, found.high) == pytest.approx((0.1, 0.9))
-
-
 @pytest.mark.parametrize("runs", [3, 8])
 def test_intervals_over_runs_are_near_to_scipys(runs: int) -> None:
     scores = table(11, runs, 4)
@@ -110,16 +104,3 @@ def test_stratified_intervals_are_near_to_scipys_with_a_sample_for_each_domain(s
     found = present(by_domains(scores, statistic))
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.012)
     assert by_domains(scores, statistic) == found, "the same at every call"
-
-
-def test_domains_that_rise_and_fall_together_have_wider_intervals_over_runs() -> None:
-    scores = np.linspace(0.2, 0.8, 5)[:, None] + np.zeros((5, 4))
-    whole, apart = by_runs(scores, mean), by_domains(scores, mean)
-    assert whole is not None
-    assert apart is not None
-    assert whole.high - whole.low > 1.6 * (apart.high - apart.low)
-
-
-def test_a_single_run_has_no_interval() -> None:
-    assert by_runs(table(1, 1, 4), mean) is None
-    assert by_domains(table(1, 1, 4), mean) is None
