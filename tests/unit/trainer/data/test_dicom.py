@@ -85,9 +85,7 @@ def test_under_any_name(pydicom: Any, name: str, tmp_path: Path) -> None:
         ({"PixelPresentation": "COLOR"}, "it has colours above its grey"),
     ],
 )
-def test_what_shows_nothing_has_a_reason(
-    self, pydicom: Any, elements: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_what_shows_nothing_has_a_reason(pydicom: Any, elements: dict[str, Any], reason: str, tmp_path: Path) -> None:
     values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
     write(pydicom, tmp_path / "a.dcm", values, **elements)
     warnings.simplefilter("ignore")  # pydicom's
@@ -96,7 +94,7 @@ def test_what_shows_nothing_has_a_reason(
 
 @pytest.mark.parametrize("syntax", ["1.2.840.10008.1.2.4.70", "1.2.840.10008.1.2.4.80"])
 def test_compression_without_a_decoder_and_a_file_without_its_head_are_one_sentence(
-    self, pydicom: Any, syntax: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pydicom: Any, syntax: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What most scanners compress by, JPEG Lossless, is none that pydicom decodes by itself."""
     monkeypatch.setattr(pydicom.pixels.decoders.base.Decoder, "is_available", False)
@@ -124,7 +122,7 @@ def test_elements_without_a_value_are_as_none(pydicom: Any, name: str, tmp_path:
 @pytest.mark.parametrize("of_frame", [False, True])
 @pytest.mark.parametrize("window", [None, (-160, 240)])
 def test_functional_groups_say_what_the_numbers_of_a_frame_mean(
-    self, pydicom: Any, of_frame: bool, window: Any, tmp_path: Path
+    pydicom: Any, of_frame: bool, window: Any, tmp_path: Path
 ) -> None:
     """Enhanced CT and MR state rescale and window there alone; a frame's own groups go before those of all frames."""
 
@@ -176,7 +174,7 @@ def test_a_report_has_no_pixels(pydicom: Any, tmp_path: Path) -> None:
     assert "it is DICOM without pixels" in why_unreadable(tmp_path / "b.dcm")
 
 
-def test_without_pydicom_the_reason_says_what_to_install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pydicom_the_reason_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pydicom", None)
     (tmp_path / "a.dcm").write_bytes(bytes(128) + b"DICM")
     assert "needs pydicom: pip install 'fedplcc[dicom]'" in why_unreadable(tmp_path / "a.dcm")
