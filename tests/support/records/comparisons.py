@@ -34,6 +34,7 @@ data = "npz:mnist.npz"
 [clients.svhn]
 data = "npz:svhn.npz"
 """
+VALIDATED = RUN.replace('classes = ["0", "1"]', 'classes = ["0", "1"]\nvalidation_every = 5')
 COMPARISON = """
 [compare]
 name = "few"

@@ -16,6 +16,7 @@ from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.types import PrototypeSet, RunSpec
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import build_model, state_arrays
 from fedplcc.trainer.models.cnn import CNN
 
@@ -92,6 +93,24 @@ def a_model(config: RunConfig | None = None) -> Any:
     """The run's model, loosely typed: tests reach into its layers."""
     config = config or a_config()
     return build_model(config.model, len(config.data.classes), config.data.image_size, config.run.seed)
+
+
+def train(
+    config: RunConfig | None = None, model: Any = None, data: DeviceImages | None = None, **given: Any
+) -> tuple[Any, LocalTraining]:
+    """Train for a round, a fresh model if none is given; returns the model and what is known of the training.
+
+    Args:
+        config: The run; a small one if none is given.
+        model: Trained in place.
+        data: Images of the client; a few if none are given.
+        given: Fields of `RoundInputs` and `TrainingObserver`.
+    """
+    config = config or a_config()
+    model = a_model(config) if model is None else model
+    told = {name: given.pop(name) for name in ("should_stop", "on_progress", "on_batch") if name in given}
+    inputs = RoundInputs(config=config, **{"method": config.algorithm, "round": 1, "client_id": "a", **given})
+    return model, local_train(model, data or some_data(config=config), inputs, TrainingObserver(**told))
 
 
 def some_prototypes(dim: int = 128, num_prototypes: int = 7, num_classes: int = 3) -> PrototypeSet:

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.run.lists import Order, Show
 from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from fedplcc.shared.run_lists import RunOrder, RunShow
 from fedplcc.shared.version import VERSION
+from tests.support.commands import called
 
-runner = CliRunner()
 NOBODY = "http://127.0.0.1:1"
 
 GOOD = """
@@ -25,12 +23,6 @@ classes = ["a", "b"]
 [clients.ann]
 data = "digits:mnist"
 """
-
-
-def called(*arguments: object) -> tuple[int, str, str]:
-    result = runner.invoke(app, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 from safetensors.numpy import save
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.files.config_init import _for_images, _seen_by
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
@@ -24,8 +23,7 @@ from fedplcc.shared.config.run import ClientSection, TrainingSection, load_feder
 from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
 from fedplcc.shared.config.tables.run_tables import DataSection, RunSection
 from fedplcc.shared.methods import METHODS
-
-runner = CliRunner()
+from tests.support import commands
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "run": RunSection,
@@ -33,12 +31,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "data": DataSection,
     "training": TrainingSection,
 }
-
-
-def called(*arguments: object) -> tuple[int, str, str]:
-    result = runner.invoke(app, ["config", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+called = partial(commands.called, "config")
 
 
 @pytest.fixture

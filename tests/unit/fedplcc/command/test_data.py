@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from torchvision import datasets
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.files.data import Fetchable
 from fedplcc.trainer.data.sets.torchvision_sets import SETS
+from tests.support import commands
 from tests.support.records import public_sets
 
-runner = CliRunner()
-
-
-def called(*arguments: object) -> tuple[int, str, str]:
-    result = runner.invoke(app, ["data", "describe", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+called = partial(commands.called, "data", "describe")
 
 
 @pytest.fixture

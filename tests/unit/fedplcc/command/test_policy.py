@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run.toml").write_text(RUN)
 
 
-def called(*arguments: str) -> tuple[int, str, str]:
-    return commands.called("config", *arguments)
+called = partial(commands.called, "config")
 
 
 def test_a_written_policy_forbids_nothing_and_is_not_written_over() -> None:

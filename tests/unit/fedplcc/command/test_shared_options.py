@@ -7,13 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedplcc.command.shared_options import names_in, split
-from tests.support import commands
+from tests.support.commands import called
 
 NOBODY = "http://127.0.0.1:1"
-
-
-def called(*words: str) -> tuple[int, str, str]:
-    return commands.called(*words)
 
 
 @pytest.mark.parametrize(

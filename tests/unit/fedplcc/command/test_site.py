@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.command.site.state_dir import trainer_folder
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.privacy.guarantee import mu_of
 from fedplcc.trainer.owner.egress.log import LOG_FILE, EgressLog, Message, What
 from fedplcc.trainer.privacy.budget import LIMIT, PRIVACY_FOLDER, Budget, Charge
+from tests.support import commands
 
-
-def typed(*words: str) -> tuple[int, str, str]:
-    answer = CliRunner().invoke(app, ["site", *words])
-    return answer.exit_code, answer.stdout, answer.stderr
+typed = partial(commands.called, "site")
 
 
 @pytest.fixture

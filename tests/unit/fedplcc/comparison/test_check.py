@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,7 @@ from fedplcc.comparison.check import check
 from tests.support import ROOT, commands
 from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_comparison
 
-
-def called(*words: object) -> tuple[int, str, str]:
-    return commands.called("config", "check", *words)
+called = partial(commands.called, "config", "check")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fedplcc.comparison.report.writing import csv_tables, summary
 from tests.support import of_kind
 from tests.support.records.comparisons import (
     ROUNDS,
-    RUN,
+    VALIDATED,
     cells_of,
     findings_of,
     lines_of,
@@ -23,7 +23,6 @@ from tests.support.records.comparisons import (
     write_comparison,
 )
 
-VALIDATED = RUN.replace('classes = ["0", "1"]', 'classes = ["0", "1"]\nvalidation_every = 5')
 ON_VALIDATION = [{"mnist": 0.5, "svhn": 0.3}, {"mnist": 0.6, "svhn": 0.2}, {"mnist": 0.6, "svhn": 0.4}]
 """The third round is the best; on the test images the second is."""
 

@@ -9,14 +9,12 @@ import pytest
 import torch
 
 from fedplcc.shared.errors import InvalidConfig
-from fedplcc.shared.methods.fedavg import METHOD
 from fedplcc.shared.methods.heads.own_share import SHARES, best_share
 from fedplcc.trainer.cancellation import never
 from fedplcc.trainer.learning.alone import MixedModel, mixed_model, train_alone
 from fedplcc.trainer.learning.evaluation import logits_of
-from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import state_arrays
-from tests.unit.trainer.builders import a_config, a_model, some_data
+from tests.unit.trainer.builders import a_config, a_model, some_data, train
 
 HEAD: dict[str, dict[str, Any]] = {
     "model": {"name": "timm:resnet18", "weights": "some", "weights_sha256": 64 * "a"},
@@ -32,8 +30,7 @@ def test_a_model_alone_is_that_of_a_federated_average_of_one_client() -> None:
     train_alone(alone, data, config, "a", should_stop=never)
     plain = a_config(run={"rounds": 3})
     for number in (1, 2, 3):
-        inputs = RoundInputs(config=plain, method=METHOD, round=number, client_id="a")
-        local_train(expected, data, inputs)
+        train(plain, expected, data, round=number)
     for name, array in state_arrays(expected).items():
         assert array.tobytes() == state_arrays(alone)[name].tobytes()
 
@@ -47,9 +44,7 @@ def test_a_model_alone_is_an_average_over_rounds_where_the_result_is_and_tells_h
     assert shares[-1] == 1
     expected: dict[str, np.ndarray] = {}
     for number in (1, 2, 3):
-        local_train(
-            plain, data, RoundInputs(config=a_config(run={"rounds": 3}), method=METHOD, round=number, client_id="a")
-        )
+        train(a_config(run={"rounds": 3}), plain, data, round=number)
         newest = {name: array.astype(np.float64) for name, array in state_arrays(plain).items()}
         expected = {
             name: (0.75 * expected[name] + 0.25 * array if expected else array).astype(np.float32).astype(np.float64)

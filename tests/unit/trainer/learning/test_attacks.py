@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from fedplcc.shared.config.tables.adversarial import AdversarialSettings
-from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import collect_features, evaluate
-from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
-from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_prototypes
+from fedplcc.trainer.learning.training import LocalTraining
+from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_prototypes, train
 
 LARGE = AdversarialSettings(epsilon=0.3, step_size=0.075, steps=7)
 
@@ -95,15 +94,8 @@ class TestImages:
 
 def trained(method: str = "fedavg", **training: Any) -> tuple[str, LocalTraining, Any]:
     config = a_config(method, training=training)
-    model = a_model(config)
-    inputs = RoundInputs(
-        config=config,
-        method=config.algorithm,
-        round=2,
-        client_id="a",
-        prototypes=some_prototypes() if config.algorithm.has_prototypes else PrototypeSet.empty(),
-    )
-    result = local_train(model, some_data(config=config), inputs)
+    known = {"prototypes": some_prototypes()} if config.algorithm.has_prototypes else {}
+    model, result = train(config, round=2, **known)
     return digest(model), result, model
 
 

@@ -23,8 +23,7 @@ from fedplcc.shared.methods.prototypical.balance import balance_factor, balanced
 from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
 from fedplcc.trainer.learning import training
 from fedplcc.trainer.learning.losses import balanced_terms, total_loss
-from fedplcc.trainer.learning.training import RoundInputs, local_train
-from tests.unit.trainer.builders import a_config, a_model, digest, some_data, some_prototypes
+from tests.unit.trainer.builders import a_config, a_model, digest, some_prototypes, train
 
 PROTOTYPE_METHODS = sorted(name for name, method in METHODS.items() if issubclass(method.config, PrototypeConfig))
 
@@ -140,10 +139,9 @@ def trained(config: Any, monkeypatch: pytest.MonkeyPatch | None = None) -> tuple
         return found
 
     model = a_model(config)
-    inputs = RoundInputs(config=config, method=config.algorithm, prototypes=some_prototypes(), round=2, client_id="a")
     if monkeypatch is not None:
         monkeypatch.setattr(training, "balanced_terms", watched)
-    local_train(model, some_data(config=config), inputs)
+    train(config, model, prototypes=some_prototypes(), round=2)
     if monkeypatch is not None:
         monkeypatch.setattr(training, "balanced_terms", real)
     return digest(model), pulls

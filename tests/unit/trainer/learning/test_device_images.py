@@ -7,8 +7,7 @@ import torch
 
 from fedplcc.trainer.learning.augmenting.augmentation import CHANGES, Augmentation
 from fedplcc.trainer.learning.device_images import DeviceImages
-from fedplcc.trainer.learning.training import RoundInputs, local_train
-from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
+from tests.unit.trainer.builders import CPU, a_config, a_contract, digest, some_images, some_prototypes, train
 
 CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 
@@ -86,12 +85,7 @@ def test_training_ends_in_the_same_bytes_wherever_the_images_are_held() -> None:
     digests = []
     for free_bytes in (0, 10**12):
         data: Any = Counted.put(some_images(30), config.data, CPU, free_bytes=free_bytes)
-        model = a_model(config)
-        local_train(
-            model,
-            data,
-            RoundInputs(config=config, method=config.algorithm, prototypes=some_prototypes(), round=1, client_id="a"),
-        )
+        model, _ = train(config, data=data, prototypes=some_prototypes())
         digests.append(digest(model))
         assert len(data.moved) == 5  # every batch goes through the same door
     assert digests[0] == digests[1]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedplcc.shared.methods.arrays import ClientState
-from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
+from fedplcc.trainer.learning.training import LocalTraining
 from fedplcc.trainer.models import state_arrays
-from tests.unit.trainer.builders import a_config, a_model, digest, some_data
+from tests.unit.trainer.builders import a_config, a_model, digest, train
 
 
 def trained(
@@ -19,15 +19,8 @@ def trained(
     config = a_config(method, training={"clip_norm": 10.0})
     model = a_model(config)
     before = {name: array.copy() for name, array in state_arrays(model).items()}
-    inputs = RoundInputs(
-        config=config,
-        method=config.algorithm,
-        round=2,
-        client_id="a",
-        client_state=state,
-        scalars={"alpha": alpha},
-    )
-    return model, before, local_train(model, some_data(config=config), inputs)
+    _, result = train(config, model, round=2, client_state=state, scalars={"alpha": alpha})
+    return model, before, result
 
 
 def test_a_first_update_keeps_the_change_of_what_was_trained() -> None:

@@ -16,8 +16,7 @@ from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.evaluation import collect_features
 from fedplcc.trainer.learning.mix_style import EPSILON, MixStyle, channel_statistics, mixed
 from fedplcc.trainer.learning.phases import planned_phases
-from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
-from tests.unit.trainer.builders import a_config, a_model, digest, some_data
+from tests.unit.trainer.builders import a_config, a_model, digest, some_data, train
 
 ALWAYS = MixStyleSettings(probability=1.0)
 
@@ -26,18 +25,8 @@ def maps(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 3 + 1
 
 
-def trained(
-    method: str = "fedavg",
-    *,
-    round: int = 1,
-    client_id: str = "a",
-    **sections: Any,
-) -> tuple[str, LocalTraining]:
-    config = run_config(method, **sections)
-    model = a_model(config)
-    inputs = RoundInputs(config=config, method=config.algorithm, round=round, client_id=client_id)
-    result = local_train(model, some_data(12, config), inputs)
-    return digest(model), result
+def trained(method: str = "fedavg", *, round: int = 1, client_id: str = "a", **sections: Any) -> str:
+    return digest(train(run_config(method, **sections), round=round, client_id=client_id)[0])
 
 
 def run_config(method: str = "fedavg", **sections: Any) -> RunConfig:
@@ -168,7 +157,7 @@ def test_a_phase_that_trains_the_head_alone_mixes_nothing(mixed_channels: list[i
 
 def test_draws_follow_from_seed_round_and_client() -> None:
     mixing: dict[str, Any] = {"training": {"mix_style": {}}}
-    first = trained(**mixing)[0]
-    assert first == trained(**mixing)[0]
-    others = {trained(round=2, **mixing)[0], trained(client_id="b", **mixing)[0], trained()[0]}
+    first = trained(**mixing)
+    assert first == trained(**mixing)
+    others = {trained(round=2, **mixing), trained(client_id="b", **mixing), trained()}
     assert len(others | {first}) == 4

@@ -17,8 +17,8 @@ from fedplcc.shared.methods.step import ClientStep, Term
 from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.learning.optimiser import Optimiser
 from fedplcc.trainer.models import state_arrays
-from tests.unit.trainer.builders import CPU, a_config, some_data
-from tests.unit.trainer.learning.test_training import Linear, bytes_of, train
+from tests.unit.trainer.builders import CPU, a_config, some_data, train
+from tests.unit.trainer.learning.test_training import Linear, bytes_of
 
 STEPS = 8
 

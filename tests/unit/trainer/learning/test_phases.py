@@ -14,18 +14,12 @@ from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.batches import batches
 from fedplcc.trainer.learning.phases import planned_phases, training_of
-from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import head_names, personal_names, state_arrays
-from tests.unit.trainer.builders import a_config, a_model, digest, some_data
+from tests.unit.trainer.builders import a_config, a_model, digest, some_data, train
 
 
 def a_run(**hyper: Any) -> RunConfig:
     return a_config("fedrep", model={"name": "resnet10"}, method={"head_epochs": 2, **hyper})
-
-
-def trained(model: nn.Module, config: RunConfig, **observers: Any) -> LocalTraining:
-    inputs = RoundInputs(config=config, method=config.algorithm, round=1, client_id="a")
-    return local_train(model, some_data(config=config), inputs, TrainingObserver(**observers))
 
 
 def changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:
@@ -37,7 +31,7 @@ def test_the_head_is_trained_for_its_passes_and_then_the_base_for_as_long_as_tra
     config, states = a_run(), []
     model = a_model(config)
     heads = set(head_names(model))
-    result = trained(model, config, on_progress=lambda step, steps: states.append((step, steps, state_arrays(model))))
+    _, result = train(config, model, on_progress=lambda step, steps: states.append((step, steps, state_arrays(model))))
     assert result.num_steps == 9
     assert [(step, steps) for step, steps, _ in states] == [(step, 9) for step in range(10)]
     assert changed(states[0][2], states[6][2]) == heads
@@ -55,7 +49,7 @@ def test_the_phases_are_the_loops_of_the_paper() -> None:
     """The same steps by plain torch, on a model without BatchNorm: an optimiser of its own for each part."""
     config = a_config("fedrep", method={"head_epochs": 2})
     model, plain, data = a_model(config), a_model(config), some_data(config=config)
-    result = trained(model, config)
+    result = train(config, model)[1]
     plan = batches(len(data), 4, seed=config.run.seed, client_id="a", round=1)
     losses = []
     for part, steps in (("head", 6), ("base", 3)):
@@ -80,8 +74,8 @@ def test_the_phases_are_the_loops_of_the_paper() -> None:
 def test_batch_norm_that_a_client_keeps_is_trained_with_all_else() -> None:
     plain, config = a_config(model={"name": "resnet10"}), a_run(personal="batch_norm")
     model, other = a_model(plain), a_model(config)
-    trained(model, plain)
-    result = trained(other, config)
+    train(plain, model)
+    result = train(config, other)[1]
     assert digest(model) == digest(other)
     assert result.client_state is not None
     assert set(result.client_state) == set(personal_names(other, "batch_norm", "resnet10"))

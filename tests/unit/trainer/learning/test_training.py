@@ -20,34 +20,8 @@ from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.learning.evaluation import collect_features
 from fedplcc.trainer.learning.losses import balanced_weights, task_loss, total_loss
-from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import load_arrays, state_arrays
-from tests.unit.trainer.builders import a_config, a_model, digest, some_data, some_prototypes
-
-NONE = PrototypeSet.empty()
-
-
-def train(
-    config: RunConfig | None = None,
-    model: Any = None,
-    data: DeviceImages | None = None,
-    prototypes: PrototypeSet = NONE,
-    method: Method | None = None,
-    **where: Any,
-) -> tuple[Any, LocalTraining]:
-    """Train a fresh model for one round; return it and what is known of the training."""
-    config = config or a_config()
-    model = model or a_model(config)
-    data = data or some_data(config=config)
-    told = {name: where.pop(name) for name in ("should_stop", "on_progress", "on_batch") if name in where}
-    inputs = RoundInputs(
-        config=config,
-        method=method or config.algorithm,
-        prototypes=prototypes,
-        **{"round": 1, "client_id": "a", **where},
-    )
-    result = local_train(model, data, inputs, TrainingObserver(**told))
-    return model, result
+from tests.unit.trainer.builders import a_config, a_model, digest, some_data, some_prototypes, train
 
 
 def bytes_of(*args: Any, **kwargs: Any) -> str:
@@ -149,7 +123,7 @@ def test_fedplcc_without_its_terms_has_the_bytes_of_fedavg() -> None:
     expected = bytes_of(a_config("fedavg"))
     neutral = a_config("fedplcc", method={"lambda1": 0, "lambda2": 0})
     assert bytes_of(neutral, prototypes=some_prototypes()) == expected
-    assert bytes_of(a_config("fedplcc"), prototypes=NONE) == expected  # round 1
+    assert bytes_of(a_config("fedplcc"), prototypes=PrototypeSet.empty()) == expected  # round 1
     assert bytes_of(a_config("fedplcc"), prototypes=some_prototypes()) != expected
 
 

@@ -77,8 +77,7 @@ def test_training_does_not_import_torchs_compiler() -> None:
     """It takes a second of processor time and 150 MB in each process."""
     program = """
 import sys
-from tests.unit.trainer.builders import a_config, a_model
-from tests.unit.trainer.learning.test_training import train
+from tests.unit.trainer.builders import a_config, a_model, train
 from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 run = a_config(model={"name": "resnet10"})
 model = build_model(run.model, 3, 16, run.run.seed, with_weights=False)

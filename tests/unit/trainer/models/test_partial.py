@@ -10,9 +10,7 @@ import torch
 
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidConfig, InvalidModel
-from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.learning.device_images import DeviceImages
-from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 from fedplcc.trainer.models.cut import cut
 from fedplcc.trainer.models.partial import trained_layers
@@ -21,6 +19,7 @@ from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.later import later
 from tests.unit.trainer.builders import a_config, some_data, some_prototypes
+from tests.unit.trainer.builders import train as train_round
 
 timm = later("timm")
 
@@ -51,14 +50,7 @@ def built(consent: Consent, config: RunConfig, *, with_weights: bool = True) -> 
 
 
 def trained(model: Any, config: RunConfig, data: DeviceImages) -> None:
-    inputs = RoundInputs(
-        config=config,
-        method=METHODS[config.run.method],
-        prototypes=some_prototypes(dim=model.feature_dim),
-        round=2,
-        client_id="a",
-    )
-    local_train(model, data, inputs)
+    train_round(config, model, data, prototypes=some_prototypes(dim=model.feature_dim), round=2)
 
 
 @pytest.mark.parametrize(

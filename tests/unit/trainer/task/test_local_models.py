@@ -35,7 +35,6 @@ from fedplcc.shared.types import (
 from fedplcc.trainer.data import load_dataset
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import collect_features, evaluate
-from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import load_arrays, state_arrays
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
@@ -54,6 +53,7 @@ from tests.unit.trainer.builders import (
     eighteen_images,
     some_data,
     some_prototypes,
+    train,
 )
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
@@ -307,18 +307,8 @@ class TestModelsThatStay:
         config = config_of(run)
         model = a_model(config)
         load_arrays(model, first)
-        local_train(
-            model,
-            images_of(data, config, "train"),
-            RoundInputs(
-                config=config,
-                method=config.algorithm,
-                prototypes=some_prototypes(DIM),
-                round=2,
-                client_id="ann",
-                client_state=first,
-            ),
-        )
+        inputs = {"prototypes": some_prototypes(DIM), "round": 2, "client_id": "ann", "client_state": first}
+        train(config, model, images_of(data, config, "train"), **inputs)
         second = kept_model(tmp_path)
         expected = state_arrays(model)
         assert all(np.array_equal(second[name], expected[name]) for name in expected)
@@ -347,11 +337,7 @@ class TestModelsThatStay:
         config = a_config()
         own, received = a_model(config), state_arrays(a_model(a_config(run={"seed": 7})))
         before = {name: value.detach().clone() for name, value in own.named_parameters()}
-        local_train(
-            own,
-            some_data(config=config),
-            RoundInputs(config=config, method=method, round=2, client_id="a", received=received),
-        )
+        train(config, own, method=method, round=2, received=received)
         for name, value in before.items():
             assert torch.equal(told["start"][name], value)
             assert torch.equal(told["params"][name], value)
@@ -396,19 +382,9 @@ def seen_in(
     round_number: int = 1,
 ) -> tuple[Any, Any, str]:
     """Features and labels that the last pass of a training saw, and what it came to."""
-    model = a_model(config)
-    result = local_train(
-        model,
-        data,
-        RoundInputs(
-            config=config,
-            method=method or config.algorithm,
-            prototypes=prototypes or PrototypeSet.empty(),
-            round=round_number,
-            client_id="a",
-            keeps_seen=True,
-        ),
-    )
+    known = prototypes or PrototypeSet.empty()
+    given = {"method": method or config.algorithm, "prototypes": known, "round": round_number, "keeps_seen": True}
+    model, result = train(config, data=data, **given)
     assert result.seen is not None
     return *result.seen, digest(model)
 
@@ -430,13 +406,7 @@ class TestFeaturesSeen:
         config = a_config("fedplcc", training={"local_steps": None, **training})
         data, model = some_data(12, config), a_model(config)
         features, labels, trained = seen_in(config, data, prototypes=some_prototypes(DIM), round_number=2)
-        result = local_train(
-            model,
-            data,
-            RoundInputs(
-                config=config, method=config.algorithm, prototypes=some_prototypes(DIM), round=2, client_id="a"
-            ),
-        )
+        _, result = train(config, model, data, prototypes=some_prototypes(DIM), round=2)
         assert (digest(model), result.seen) == (trained, None)
         assert features.shape == (num_seen, DIM)
         assert features.dtype == np.float32

@@ -21,9 +21,16 @@ from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.training import CellsShown, _order
 from fedplcc.shared.config.sections import read_document
 from fedplcc.simulation.messages import CommittedRound
-from tests.support.records.comparisons import RUN, cells_of, compare, findings_of, write_cell, write_comparison
+from tests.support.records.comparisons import (
+    RUN,
+    VALIDATED,
+    cells_of,
+    compare,
+    findings_of,
+    write_cell,
+    write_comparison,
+)
 
-VALIDATED = RUN.replace('classes = ["0", "1"]', 'classes = ["0", "1"]\nvalidation_every = 5')
 CHOOSING = """
 [compare]
 name = "choice"

@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.comparison.check import check
-from tests.support.records.comparisons import COMPARISON, RUN, compare, write_comparison
+from tests.support.records.comparisons import COMPARISON, VALIDATED, compare, write_comparison
 
-VALIDATED = RUN.replace('classes = ["0", "1"]', 'classes = ["0", "1"]\nvalidation_every = 5')
 GRID = """
 [sweep]
 choose = "validation"

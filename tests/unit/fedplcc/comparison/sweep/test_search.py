@@ -18,9 +18,16 @@ from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.running import write_report
 from fedplcc.comparison.sweep.search import CHOSEN, Found, search
 from fedplcc.shared.errors import InvalidConfig, InvalidData
-from tests.support.records.comparisons import COMPARISON, ROUNDS, RUN, compare, lines_of, write_cell, write_comparison
+from tests.support.records.comparisons import (
+    COMPARISON,
+    ROUNDS,
+    VALIDATED,
+    compare,
+    lines_of,
+    write_cell,
+    write_comparison,
+)
 
-VALIDATED = RUN.replace('classes = ["0", "1"]', 'classes = ["0", "1"]\nvalidation_every = 5')
 GRID = """
 [sweep]
 choose = "validation"
