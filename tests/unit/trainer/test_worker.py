@@ -233,7 +233,7 @@ def test_it_joins_again_as_soon_as_a_heartbeat_is_answered(
     monkeypatch.setattr("fedplcc.trainer.worker.backoff", lambda rng: itertools.repeat(1000.0))
     shell.push(IDLE)
     shell.await_idle()
-    shell.client.failing_heartbeats = [Unavailable("away") for _ in range(5)] + ([answer] if answer else [])
+    shell.client.failing_heartbeats = [Unavailable("away")] * 5 + ([answer] * 10_000 if answer else [])
     shell.client.pushed.put(Unavailable("the connection broke"))
     shell.await_joins(2)
 
