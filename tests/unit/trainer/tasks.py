@@ -4,19 +4,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedplcc.shared.tensors import (
-    prototypes_to_bytes,
-)
-from fedplcc.shared.types import (
-    GLOBAL_CLUSTER,
-    MODEL,
-    Payload,
-    PrototypeSet,
-    RunSpec,
-    Task,
-    TaskKind,
-    Update,
-)
+from fedplcc.shared.tensors import prototypes_to_bytes
+from fedplcc.shared.types import GLOBAL_CLUSTER, MODEL, Payload, PrototypeSet, RunSpec, Task, TaskKind, Update
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner

@@ -47,10 +47,7 @@ def test_the_answer_is_that_of_the_moment_it_is_asked_for(served: HealthServer, 
 
 @pytest.mark.parametrize(
     ("service", "method", "code"),
-    [
-        ("fedplcc.v1.RoundService", "Check", grpc.StatusCode.NOT_FOUND),
-        ("", "Watch", grpc.StatusCode.UNIMPLEMENTED),
-    ],
+    [("fedplcc.v1.RoundService", "Check", grpc.StatusCode.NOT_FOUND), ("", "Watch", grpc.StatusCode.UNIMPLEMENTED)],
 )
 def test_what_a_trainer_does_not_have_is_refused_by_name(
     served: HealthServer, service: str, method: str, code: grpc.StatusCode

@@ -28,14 +28,7 @@ from fedplcc.shared.errors import (
     Unavailable,
 )
 from fedplcc.shared.process.metrics import new_registry
-from fedplcc.shared.types import (
-    ClientActivity,
-    ForgottenRun,
-    Heartbeat,
-    LogLevel,
-    Task,
-    TaskKind,
-)
+from fedplcc.shared.types import ClientActivity, ForgottenRun, Heartbeat, LogLevel, Task, TaskKind
 from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled

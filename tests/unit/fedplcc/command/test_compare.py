@@ -14,15 +14,7 @@ import pytest
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.training import CellsShown
-from tests.support.records.comparisons import (
-    ROUNDS,
-    RUN,
-    cells_of,
-    compare,
-    fill,
-    write_cell,
-    write_comparison,
-)
+from tests.support.records.comparisons import ROUNDS, RUN, cells_of, compare, fill, write_cell, write_comparison
 
 
 def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Path) -> None:

@@ -148,10 +148,7 @@ def test_a_client_has_the_subset_that_the_runs_folder_tells(fetched: Path, run: 
         return adapted(run, data, "--client", client, *given, "-o", tmp_path / f"{into}.safetensors")[0].read_bytes()
 
     few = ("--samples-per-class", 3)
-    expected = {
-        "left": of("left", *few, "--validation-per-class", 2),
-        "right": of("right", "--fraction", 0.5),
-    }
+    expected = {"left": of("left", *few, "--validation-per-class", 2), "right": of("right", "--fraction", 0.5)}
     of_left, of_right = of("left", "--fraction", 0.25, "--validation-per-class", 2), of("right", *few)
     tables = {
         "left": {"data": data, "samples_per_class": 3, "validation_per_class": 2},

@@ -87,14 +87,7 @@ def test_the_budget_has_the_limit_of_the_trainer_and_the_cost_of_each_run(state:
     for run, number in (("one", 1), ("one", 2), ("two", 1)):
         budget.charge(
             Charge(
-                name=f"{run}-{number}",
-                mu=mu,
-                clip=0.1,
-                noise=1.0,
-                run_hash=run,
-                run_id=run,
-                round=number,
-                claim="site",
+                name=f"{run}-{number}", mu=mu, clip=0.1, noise=1.0, run_hash=run, run_id=run, round=number, claim="site"
             ),
             most_of_run=2,
         )

@@ -75,10 +75,7 @@ def test_data_sets_and_rows_may_have_seeds_and_data_sets_of_their_own(tmp_path: 
     )
     names = [cell.name for cell in cells_of(write_comparison(tmp_path, text), tmp_path)]
     assert [name for name in names if "only-more" in name] == ["more/only-more/seed-4", "more/only-more/seed-5"]
-    assert [name for name in names if name.startswith("more/average")] == [
-        "more/average/seed-4",
-        "more/average/seed-5",
-    ]
+    assert [name for name in names if name.startswith("more/average")] == ["more/average/seed-4", "more/average/seed-5"]
 
 
 def test_a_group_stands_on_the_data_sets_that_it_names(tmp_path: Path) -> None:
@@ -121,10 +118,7 @@ MISTAKES = {
         '[rows.x]\nmethod = "fedavg"\nset."run.name2" = 2020-01-01\n',
         "rows.x.set: run.name2 = 2020-01-01: a value is text, a number, true, false or a list of them",
     ),
-    "value": (
-        '[rows.x]\nmethod = "fedplcc"\nset."method.phi" = 2.0\n',
-        "row x on data set digits: method.phi = 2.0",
-    ),
+    "value": ('[rows.x]\nmethod = "fedplcc"\nset."method.phi" = 2.0\n', "row x on data set digits: method.phi = 2.0"),
     "label": (
         '[rows.x]\nmethod = "fedavg"\nlabel = "FedPLCC"\n',
         "rows.x.label: row 'prototypes' has that name in the report already; give each its own",

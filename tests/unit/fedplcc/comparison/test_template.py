@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.comparison.file import (
-    CompareSection,
-    Comparison,
-    DatasetSection,
-    RowSection,
-    read_comparison,
-)
+from fedplcc.comparison.file import CompareSection, Comparison, DatasetSection, RowSection, read_comparison
 from fedplcc.comparison.groups import GroupSection
 from fedplcc.runs.configuration import demo_file
 from fedplcc.shared.config.key_descriptions import key_descriptions

@@ -352,10 +352,7 @@ def test_an_old_a_newer_and_a_damaged_state_are_told_apart(folder: Path, monkeyp
 # The way to other hosts
 
 
-@pytest.mark.parametrize(
-    ("check", "about"),
-    [(network.aggregator, "aggregator"), (network.gateway, "gateway")],
-)
+@pytest.mark.parametrize(("check", "about"), [(network.aggregator, "aggregator"), (network.gateway, "gateway")])
 def test_the_step_that_fails_on_the_way_is_named(check: Check, about: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

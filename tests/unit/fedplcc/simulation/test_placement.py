@@ -37,11 +37,7 @@ def test_an_idle_worker_takes_over_what_would_be_done_sooner_there() -> None:
     assert placement.choose(1, waiting("b"), {0: Busy("a", TRAIN, 1.0)}) == "b"
 
 
-@given(
-    st.lists(st.floats(0.01, 100), min_size=1, max_size=12),
-    st.integers(1, 5),
-    st.floats(0.01, 20),
-)
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=12), st.integers(1, 5), st.floats(0.01, 20))
 def test_all_work_is_done_once_and_taking_over_never_makes_a_round_longer(
     seconds: list[float], num_workers: int, reading_s: float
 ) -> None:

@@ -78,11 +78,7 @@ def shortened(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("harm", "words"),
-    [
-        (damaged, "does not have its SHA-256"),
-        (shortened, "bytes and not"),
-        (Path.unlink, "is not there"),
-    ],
+    [(damaged, "does not have its SHA-256"), (shortened, "bytes and not"), (Path.unlink, "is not there")],
 )
 def test_a_blob_that_is_not_what_its_row_says_is_named_with_its_round(
     state: Path, left: tuple[Path, Run, Run], harm: Callable[[Path], None], words: str

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.records.run_history import (
-    CLIENTS,
-    a_run_history,
-    an_event,
-    metrics_of,
-)
+from tests.support.records.run_history import CLIENTS, a_run_history, an_event, metrics_of
 
 
 def test_events_tell_round_phase_and_who_is_done() -> None:

@@ -17,17 +17,7 @@ from fedplcc.shared.convert.tasks import poll_from_proto, task_to_proto
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.tensors import blob_ref
-from fedplcc.shared.types import (
-    LOCAL_CLUSTER,
-    BlobRef,
-    Client,
-    Payload,
-    Poll,
-    RunSpec,
-    Task,
-    TaskKind,
-    Update,
-)
+from fedplcc.shared.types import LOCAL_CLUSTER, BlobRef, Client, Payload, Poll, RunSpec, Task, TaskKind, Update
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.trainer.aggregator import retries, task_stream, transfers
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
@@ -386,13 +376,7 @@ def test_a_trainer_holds_the_blobs_of_the_last_task_that_named_any_and_says_so(
     asked = [server.asked.get_nowait().inline_blobs for _ in range(5)]
     assert {message.max_bytes for message in asked} == {1 << 20}
     held = [set(message.held_sha256s) for message in asked]
-    assert held == [
-        set(),
-        {BLOB.sha256},
-        {BLOB.sha256},
-        {BLOB.sha256, other.sha256},
-        {other.sha256},
-    ]
+    assert held == [set(), {BLOB.sha256}, {BLOB.sha256}, {BLOB.sha256, other.sha256}, {other.sha256}]
 
 
 def test_a_commit_carries_the_blobs_and_its_limit_is_the_aggregators_last_word(

@@ -14,10 +14,7 @@ from fedplcc.shared.convert.membership import membership_to_proto
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
 from fedplcc.shared.tensors import blob_ref
-from fedplcc.shared.types import (
-    MODEL,
-    Membership,
-)
+from fedplcc.shared.types import MODEL, Membership
 from fedplcc.shared.wire.statuses import to_status
 
 DATA = bytes(range(256)) * 40

@@ -38,13 +38,7 @@ def names(root: Path, more: str = "") -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(
     ("train", "test"),
-    [
-        ("train", "test"),
-        ("Training", "Testing"),
-        ("train_set", "test-set"),
-        ("Training", "test"),
-        ("Train", "Valid"),
-    ],
+    [("train", "test"), ("Training", "Testing"), ("train_set", "test-set"), ("Training", "test"), ("Train", "Valid")],
 )
 def test_folders_for_training_and_testing_are_known_by_their_usual_names(train: str, test: str, tmp_path: Path) -> None:
     for side in (train, test):
@@ -88,8 +82,7 @@ def test_a_test_folder_without_classes_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "system",
-    ["__MACOSX", "@eaDir", "lost+found", "~snapshot", "$RECYCLE.BIN", "System Volume Information", ".git"],
+    "system", ["__MACOSX", "@eaDir", "lost+found", "~snapshot", "$RECYCLE.BIN", "System Volume Information", ".git"]
 )
 def test_folders_of_systems_are_no_classes(system: str, tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "cat"):

@@ -73,8 +73,7 @@ def test_a_copy_that_lacks_a_domain_or_a_class_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/office10 beside the repository")
 @pytest.mark.parametrize(
-    ("domain", "train", "test"),
-    [("amazon", 768, 190), ("caltech", 899, 224), ("dslr", 127, 30), ("webcam", 237, 58)],
+    ("domain", "train", "test"), [("amazon", 768, 190), ("caltech", 899, 224), ("dslr", 127, 30), ("webcam", 237, 58)]
 )
 def test_the_evaluation_data_split_into_the_published_sizes(domain: str, train: int, test: int) -> None:
     source = open_source(f"office10:{domain}:{SHARED}", 5)

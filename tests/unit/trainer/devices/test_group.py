@@ -75,10 +75,7 @@ def ranks() -> list[int]:
 
 
 def trained(
-    num_devices: int,
-    config: RunConfig,
-    observer: TrainingObserver,
-    see: Callable[[Any], None] = lambda model: None,
+    num_devices: int, config: RunConfig, observer: TrainingObserver, see: Callable[[Any], None] = lambda model: None
 ) -> tuple[Any, LocalTraining]:
     """Train a first model on so many devices."""
     device, consent = ",".join(["cpu"] * num_devices), Consent.to_run(config)

@@ -21,8 +21,7 @@ def test_every_image_counts_once_in_neighbouring_parts_of_sizes_that_differ_by_o
 
 
 @given(
-    num_devices=st.integers(1, 8),
-    losses=st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=40),
+    num_devices=st.integers(1, 8), losses=st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=40)
 )
 def test_the_mean_over_devices_of_weighted_means_of_parts_is_the_mean_over_images(
     num_devices: int, losses: list[float]

@@ -55,14 +55,7 @@ def trained(model: Any, config: RunConfig, data: DeviceImages) -> None:
 
 @pytest.mark.parametrize(
     ("model", "train"),
-    [
-        (CONV, "head"),
-        (CONV, "norm"),
-        (CONV, "last:1"),
-        (CONV, "last:2"),
-        (VIT, "last:1"),
-        (VIT, "norm"),
-    ],
+    [(CONV, "head"), (CONV, "norm"), (CONV, "last:1"), (CONV, "last:2"), (VIT, "last:1"), (VIT, "norm")],
 )
 @pytest.mark.parametrize("method", ["fedplcc", "fedrep"])
 def test_only_what_is_trained_is_the_models_state_and_moves(

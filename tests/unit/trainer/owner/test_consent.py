@@ -16,12 +16,7 @@ import pytest
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.config.settings import TrainerSettings, from_command_line, load
 from fedplcc.shared.config.tables.model import ModelSection
-from fedplcc.shared.errors import (
-    CodeNotAllowed,
-    DataNotAllowed,
-    InvalidConfig,
-    WeightsMissing,
-)
+from fedplcc.shared.errors import CodeNotAllowed, DataNotAllowed, InvalidConfig, WeightsMissing
 from fedplcc.shared.types import RunSpec, Task, TaskKind
 from fedplcc.trainer.models import build_model
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
@@ -229,12 +224,7 @@ def test_a_run_with_weights_opens_nothing_but_the_store_and_downloads_nothing(
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        {"name": "hospital.models:make"},
-        {"name": "timm:test_resnet"},
-        {"name": "resnet10"},
-    ],
+    "model", [{"name": "hospital.models:make"}, {"name": "timm:test_resnet"}, {"name": "resnet10"}]
 )
 def test_the_flags_of_a_consent_give_a_trainer_the_same_one(model: dict[str, Any]) -> None:
     consent = Consent.to(ModelSection.model_validate(model))

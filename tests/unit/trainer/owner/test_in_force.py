@@ -35,10 +35,7 @@ def said(state: Path) -> tuple[Status, str]:
 
 
 def test_the_doctor_says_which_policy_is_in_force(file: Path, state: Path) -> None:
-    assert said(state) == (
-        Status.OK,
-        "the trainer has no policy: whoever may start runs decides what it takes part in",
-    )
+    assert said(state) == (Status.OK, "the trainer has no policy: whoever may start runs decides what it takes part in")
     keep_policy(state, file, read_policy(file))
     assert policy_in_force(state) == InForce(file, read_policy(file))
     status, sentence = said(state)

@@ -71,11 +71,7 @@ def test_the_gpu_is_the_one_that_torch_names_whatever_its_number(library: ctypes
 
 @pytest.mark.parametrize(
     ("uuid", "visible", "found", "used_gib"),
-    [
-        ("two", " MIG-two-b , MIG-two-a", "MIG-two-b", 5),
-        ("two-a", "", "MIG-two-a", 2),
-        ("one", "", "MIG-one-a", 1),
-    ],
+    [("two", " MIG-two-b , MIG-two-a", "MIG-two-b", 5), ("two-a", "", "MIG-two-a", 2), ("one", "", "MIG-one-a", 1)],
     ids=["made visible", "named by torch", "the only one"],
 )
 def test_of_a_split_gpu_the_instance_is_read_which_tells_no_utilisation(

@@ -8,16 +8,7 @@ import pytest
 
 from fedplcc.shared.errors import FailedPrecondition
 from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes
-from fedplcc.shared.types import (
-    GLOBAL_CLUSTER,
-    LOCAL_CLUSTER,
-    MODEL,
-    ClientActivity,
-    Payload,
-    Task,
-    TaskKind,
-    Update,
-)
+from fedplcc.shared.types import GLOBAL_CLUSTER, LOCAL_CLUSTER, MODEL, ClientActivity, Payload, Task, TaskKind, Update
 from fedplcc.trainer.cancellation import Cancelled, ShouldStop, never
 from fedplcc.trainer.devices.turns import Turns
 from fedplcc.trainer.task.client_state import ClientStates

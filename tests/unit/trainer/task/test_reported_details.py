@@ -29,9 +29,7 @@ def data(tmp_path: Path) -> str:
 
 def reported(data: str, folder: Path, *, withhold_below: int = 1) -> dict[str, EvaluationCounts]:
     config = a_config(
-        "fedavg",
-        evaluation={"confusion": True, "histograms": True, "attacks": ["fgsm"]},
-        data={"validation_every": 2},
+        "fedavg", evaluation={"confusion": True, "histograms": True, "attacks": ["fgsm"]}, data={"validation_every": 2}
     )
     run = a_spec(config)
     aggregator = MemoryAggregator()

@@ -19,14 +19,7 @@ from fedplcc.shared.errors import (
     RoundClosed,
     StaleRound,
 )
-from fedplcc.shared.types import (
-    ClientActivity,
-    ClientProblem,
-    CommittedUpdate,
-    ForgottenRun,
-    Task,
-    Update,
-)
+from fedplcc.shared.types import ClientActivity, ClientProblem, CommittedUpdate, ForgottenRun, Task, Update
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.hints import HINTS

@@ -19,12 +19,7 @@ from fedplcc.shared.errors import (
 )
 from fedplcc.shared.methods.parts import prototypes as prototype_part
 from fedplcc.shared.process.metrics import new_registry
-from fedplcc.shared.tensors import (
-    from_bytes,
-    prototypes_from_bytes,
-    sha256_hex,
-    to_bytes,
-)
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex, to_bytes
 from fedplcc.shared.types import (
     FEATURE_DIM,
     LOCAL_CLUSTER,

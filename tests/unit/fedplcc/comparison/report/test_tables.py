@@ -15,14 +15,7 @@ from fedplcc.comparison.report.tables import accuracy_value, gain_text
 from fedplcc.comparison.report.writing import csv_tables
 from fedplcc.comparison.round_values import RoundValues
 from tests.support import ROOT
-from tests.support.records.comparisons import (
-    TOTAL,
-    cells_of,
-    compare,
-    fill,
-    findings_of,
-    lines_of,
-)
+from tests.support.records.comparisons import TOTAL, cells_of, compare, fill, findings_of, lines_of
 
 GOLDEN = ROOT / "tests" / "golden" / "comparison"
 """The computed tables of the tiny comparison, two of whose rows are trained."""
@@ -80,7 +73,7 @@ def test_the_computed_values_of_a_tiny_comparison_are_the_same_bytes_as_ever(pat
         for golden in sorted(GOLDEN.glob("*.csv")):
             assert (out / golden.name).read_bytes() == golden.read_bytes(), golden.name
     assert {golden.name for golden in GOLDEN.iterdir()} == {
-        *("evaluations.csv", "rounds.csv", "summary.csv", "differences.csv", "cells.csv"),
+        *("evaluations.csv", "rounds.csv", "summary.csv", "differences.csv", "cells.csv")
     }
 
 
