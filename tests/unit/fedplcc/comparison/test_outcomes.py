@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, spread, total_of
+from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, total_of
 from fedplcc.comparison.reading import CellResult, read_cell
 from fedplcc.comparison.report.document import markdown
 from fedplcc.comparison.report.parts import report as report_of
@@ -142,15 +142,6 @@ def test_a_round_is_no_better_for_a_hard_domain_that_is_away(tmp_path: Path) -> 
     other = next(cell for cell in cells_of(path, out) if cell.seed != whole.cell.seed)
     write_cell(other, [{"mnist": 0.6, "svhn": None}] * 3)
     assert said in markdown(report_of(findings_of(path, [whole.cell, other]))), "one seed has no score of a domain"
-
-
-@pytest.mark.parametrize("count", [2, 3, 10])
-def test_the_spread_is_numpys_mean_and_sample_standard_deviation(count: int) -> None:
-    values = np.random.default_rng(count).random(count)
-    found = present(spread(list(map(float, values))))
-    assert found.mean == pytest.approx(values.mean())
-    assert found.std == pytest.approx(values.std(ddof=1))
-    assert found.count == count
 
 
 @pytest.fixture

@@ -72,27 +72,19 @@ def test_a_share_leaves_the_balance_of_the_classes_and_something_of_each(
     assert images.images_NSS3[:, 0, 0, 0].tolist() == numbers
 
 
-def test_a_larger_share_contains_a_smaller_one_and_the_seed_decides_who_is_in_it(spec: str) -> None:
-    shares = [chosen(spec, fraction=fraction) for fraction in (0.1, 0.3, 0.8, 1)]
-    for smaller, larger in pairwise(shares):
+@pytest.mark.parametrize(("key", "sizes"), [("fraction", (0.1, 0.3, 0.8, 1)), ("samples_per_class", (2, 6, 19, 100))])
+def test_a_larger_subset_contains_a_smaller_one_and_the_seed_decides_who_is_in_it(
+    spec: str, key: str, sizes: tuple[float, ...]
+) -> None:
+    subsets = [chosen(spec, **{key: size}) for size in sizes]
+    for smaller, larger in pairwise(subsets):
         assert set(smaller) < set(larger)
-    assert shares[-1] == list(range(54))
-    assert chosen(spec, fraction=0.3, seed=1) != chosen(spec, fraction=0.3, seed=2)
-    assert set(chosen(spec, samples_per_class=6)) <= set(chosen(spec, fraction=0.3)) | set(range(50, 54))
-
-
-def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec: str) -> None:
-    first = chosen(spec, samples_per_class=6, seed=1)
-    assert first == sorted(first) == chosen(spec, samples_per_class=6, seed=1)
-    assert first != chosen(spec, samples_per_class=6, seed=2)
+    assert subsets[-1] == chosen(spec) == list(range(54))
+    first = chosen(spec, **{key: sizes[1]}, seed=1)
+    assert first == sorted(first) == chosen(spec, **{key: sizes[1]}, seed=1)
+    assert first != chosen(spec, **{key: sizes[1]}, seed=2)
     assert first[:6] != [0, 1, 2, 3, 4, 5]
-
-
-def test_a_larger_subset_contains_a_smaller_one(spec: str) -> None:
-    sizes = [chosen(spec, samples_per_class=size) for size in (2, 5, 19, 100)]
-    for smaller, larger in pairwise(sizes):
-        assert set(smaller) < set(larger)
-    assert sizes[-1] == chosen(spec) == list(range(54))
+    assert set(chosen(spec, samples_per_class=6)) <= set(chosen(spec, fraction=0.3)) | set(range(50, 54))
 
 
 def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec: str, tmp_path: Path) -> None:

@@ -28,10 +28,6 @@ def pictures(count: int = 40, side: int = 16) -> torch.Tensor:
     return torch.from_numpy(some_images(count, side).images_NSS3)
 
 
-def test_a_configuration_names_the_changes_that_there_are_in_their_order() -> None:
-    assert tuple(CHANGES) == AUGMENTATIONS
-
-
 @pytest.mark.parametrize("later", [name for name in CHANGES if name not in augmentation.TOGETHER])
 def test_another_change_changes_no_draw_of_those_before_it(later: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The later one draws, and does nothing else."""

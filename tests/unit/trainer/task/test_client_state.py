@@ -106,6 +106,10 @@ class TestRule:
         gone = settled(self.KEPT, a_membership(open_runs=("run-b",)), run_id="run-b", identity="run-b 1")
         assert gone == Manifest()
 
+    def test_a_method_without_client_state_leaves_nothing(self) -> None:
+        staged, _ = an_entry(2, keeps_state=False, state=None)
+        assert promote(Manifest(staged=staged)) == Manifest()
+
     @pytest.mark.parametrize("number", [-1, 0, 1, 2, 3])
     def test_a_run_that_is_to_forget_the_client_goes_up_to_its_round_and_no_other_run(self, number: int) -> None:
         sent, other = {"run-a": an_entry(1)[0], "run-b": an_entry(1, "run-b")[0]}, an_entry(1, "run-b")[0].committed

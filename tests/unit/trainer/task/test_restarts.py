@@ -326,6 +326,17 @@ def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(
     assert hashes(aggregator) == undisturbed
 
 
+def test_a_method_without_client_state_asks_for_nothing_and_leaves_the_record_of_its_data_alone(
+    data: str, tmp_path: Path
+) -> None:
+    aggregator = MemoryAggregator()
+    runner, task = a_runner(data, tmp_path), a_train_task(aggregator, data, a_run("fedavg"))
+    for number in (1, 2):
+        runner.perform(replace(task, round=number), aggregator)
+    assert aggregator.num_joined == 0
+    assert left_in(tmp_path) == []
+
+
 def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data: str, tmp_path: Path) -> None:
     """The limit on the size of this process's files is the kernel's own: a write beyond it fails in the middle."""
     aggregator, activities = MemoryAggregator(), []
