@@ -269,6 +269,22 @@ def test_a_run_whose_files_change_while_it_lasts_is_said_to_be_of_other_files(da
         fedplcc.simulate(data / "run.toml", **wanted)
 
 
+def test_a_client_that_is_tested_on_what_another_trains_on_is_said(data: Path, tmp_path: Path) -> None:
+    (one, *_), found = tiny_federation.CLIENTS, {name: arrays(data, name) for name in tiny_federation.CLIENTS}
+    x, y, classes = (found[one][name] for name in ("x_train", "y_train", "classes"))
+    clients = {
+        "ann": fedplcc.Client(train=(x[::2], y[::2]), test=(x[1::2], y[1::2]), classes=classes.tolist()),
+        "bob": fedplcc.Client(
+            train=(x[1::2], y[1::2]), test=(x[::2], y[::2]), classes=classes.tolist(), evaluate_only=True
+        ),
+    }
+    with pytest.warns(UserWarning, match=f"{len(x[::2])} test images of client bob are training images of ann") as said:
+        fedplcc.simulate(
+            data / "run.toml", clients=clients, settings={"run.rounds": 1}, out=tmp_path / "out", device="cpu"
+        )
+    assert not any("of client ann" in str(each.message) for each in said)
+
+
 def test_wrong_arguments_are_refused_with_a_sentence(data: Path, tmp_path: Path) -> None:
     images = np.zeros((4, 8, 8, 3), np.float32)
     clients: Any

@@ -37,6 +37,26 @@ def test_an_idle_worker_takes_over_what_would_be_done_sooner_there() -> None:
     assert placement.choose(1, waiting("b"), {0: Busy("a", TRAIN, 1.0)}) == "b"
 
 
+def test_nothing_is_taken_over_whose_data_take_longer_to_read_or_of_which_nothing_is_known() -> None:
+    slow = placed({"a": 0, "b": 0}, {"a": 10.0, "b": 10.0}, reading_s=30.0)
+    assert slow.choose(1, waiting("b"), {0: Busy("a", TRAIN, 0.0)}) is None
+    unknown = Placement(homes={"a": 0, "b": 0})
+    assert unknown.choose(1, waiting("b"), {0: Busy("a", TRAIN, 0.0)}) is None
+
+
+def test_of_several_the_one_that_would_wait_longest_is_taken_over() -> None:
+    placement = placed({"a": 0, "b": 0, "c": 1, "d": 1}, {"a": 5.0, "b": 5.0, "c": 9.0, "d": 5.0})
+    busy = {0: Busy("a", TRAIN, 0.0), 1: Busy("c", TRAIN, 0.0)}
+    assert placement.choose(2, waiting("b", "d"), busy) == "d"
+
+
+def test_clients_that_are_alike_stay_where_they_are() -> None:
+    """Five equal ones on two workers: the second is idle a moment before the first takes its last."""
+    placement = placed(Placement.in_turn("abcde", 2).homes, dict.fromkeys("abcde", 10.0))
+    assert placement.choose(1, waiting("e"), {0: Busy("c", TRAIN, 9.9)}) is None
+    assert placement.choose(1, waiting("e"), {0: Busy("c", TRAIN, 12.0)}) is None
+
+
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=12), st.integers(1, 5), st.floats(0.01, 20))
 def test_all_work_is_done_once_and_taking_over_never_makes_a_round_longer(
     seconds: list[float], num_workers: int, reading_s: float

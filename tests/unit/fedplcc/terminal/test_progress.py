@@ -21,7 +21,7 @@ from fedplcc.terminal.round_table import RoundTable
 from fedplcc.terminal.run_lines import awaited_lines, status_line
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
-from tests.unit.fedplcc.records import a_line, a_run_document, an_unevaluated_line
+from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document, an_unevaluated_line
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -131,6 +131,18 @@ def test_transfers_are_a_line_each_off_a_terminal() -> None:
         on_bytes("prototypes.safetensors", 10, 10)
     lines = ["fetching model.safetensors, 10 bytes", "fetching prototypes.safetensors, 10 bytes"]
     assert [line for line in out.getvalue().splitlines() if line] == lines
+
+
+def test_local_models_have_their_mean_and_worst_beside_the_global_one() -> None:
+    metrics = [a_local_line(1, north=0.5, south=1.0), a_local_line(2, north=None, south=None)]
+    lines = shown(
+        *(an_event("round_committed", line["round"], line["round"], metrics=line) for line in metrics)
+    ).splitlines()
+    heading, first, second = (re.split("  +", line.strip()) for line in lines)
+    assert heading[:7] == ["round", "north", "south", "mean", "worst", "local mean", "local worst"]
+    assert first[:7] == ["1", "25.0%", "25.0%", "25.0%", "25.0%", "75.0%", "50.0%"]
+    assert second[5:7] == ["-", "-"]
+    assert len({len(line) for line in lines}) == 1
 
 
 def a_stage_line(number: int, stage: int, pass_number: int = 1) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,15 @@ def test_colours_that_are_stated_without_a_profile_are_said(tmp_path: Path) -> N
         "its file states primaries of colours without a profile: they are taken as sRGB's",
         "its EXIF states Adobe RGB without a profile: its colours are taken as sRGB",
     ]
+
+
+def test_colours_of_a_video_in_a_png_are_said(tmp_path: Path) -> None:
+    Image.new("RGB", (2, 2)).save(tmp_path / "x.png")
+    content = (tmp_path / "x.png").read_bytes()
+    for transfer, count in ((13, 0), (16, 1)):
+        chunk = b"cICP" + bytes((1, transfer, 0, 1))
+        more = struct.pack(">I", 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        (tmp_path / "y.png").write_bytes(content[:33] + more + content[33:])
+        with remarks_on_pictures() as said:
+            read_pixels(tmp_path / "y.png")
+        assert len(said) == count

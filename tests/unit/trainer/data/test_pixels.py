@@ -299,6 +299,8 @@ def grey_of_frame(path: Path, frame: int | None) -> int:
 
 def test_a_small_copy_before_the_picture_is_not_taken_for_it(tmp_path: Path) -> None:
     small, large = Image.new("L", (4, 4), 20), Image.new("L", (8, 8), 10)
+    large.save(tmp_path / "x.tif", save_all=True, append_images=[small])
+    assert grey_of_frame(tmp_path / "x.tif", None) == 10, "nor is one after it, that has no tag, a frame"
     large.encoderinfo = {"tiffinfo": {254: 0}}
     small.save(tmp_path / "x.tif", save_all=True, append_images=[large], tiffinfo={254: 1})
     assert grey_of_frame(tmp_path / "x.tif", None) == 10

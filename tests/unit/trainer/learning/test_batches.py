@@ -39,6 +39,11 @@ def test_a_single_sample_is_taken_twice() -> None:
     assert first(2, 1, 32) == [[0, 0], [0, 0]]
 
 
+def test_passes_are_different_permutations() -> None:
+    plan = first(6)
+    assert list(chain(*plan[:3])) != list(chain(*plan[3:]))
+
+
 def test_the_order_is_a_function_of_seed_client_and_round() -> None:
     plan = first(3)
     torch.manual_seed(99)

@@ -157,6 +157,13 @@ def test_a_log_that_lacks_a_commit_of_the_aggregator_is_of_an_older_directory_an
     )
 
 
+def test_a_line_of_a_version_that_did_not_count_tells_that_there_was_a_release(tmp_path: Path) -> None:
+    write(EgressLog(tmp_path), commit(1))
+    path = tmp_path / LOG_FILE
+    path.write_text(path.read_text().replace(', "releases": 0', ""))
+    assert EgressLog(tmp_path).num_releases() == 1
+
+
 def written_until_killed(state: Path, at: int, messages: Sequence[Message]) -> list[int | None]:
     """Write lines in a new folder until a step kills; the rounds of those that had left."""
     left: list[int | None] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from fedplcc.doctor.findings import Status
 from fedplcc.doctor.trainer_state import examine_trainer_state
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.in_force import KEPT, InForce, keep_policy, policy_in_force
 from fedplcc.trainer.owner.policy import NO_POLICY, read_policy
 from tests.support.hosts.failing_disk import Disk, Killed
@@ -88,3 +91,16 @@ def test_a_start_that_is_killed_leaves_the_policy_before_it_or_the_new_one(
     disk.fail_at(1)
     with pytest.raises(StoreUnavailable, match="cannot use the state directory"):
         keep_policy(state, file, read_policy(file))
+
+
+def test_decisions_of_before_versions_were_recorded_hold(state: Path) -> None:
+    key, kept = bytes(32), Kept(state)
+    facts = {
+        "before": "", "by": "user 0", "code": "c", "document": "d", "number": 1, "reason": "", "rounds": 3,
+        "ruling": "withdrawn", "run_id": "run-1", "terms": "t", "time": 1.0,
+    }  # fmt: skip
+    mac = hmac.digest(key, json.dumps(facts, sort_keys=True, separators=(",", ":")).encode(), "sha256").hex()
+    kept.folder.mkdir()
+    (kept.folder / "secret").write_bytes(key)
+    (kept.folder / "decisions.jsonl").write_text(json.dumps({**facts, "mac": mac}) + "\n")
+    assert (kept.decisions().trouble, len(kept.decisions().entries)) == ("", 1)

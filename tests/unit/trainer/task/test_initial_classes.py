@@ -90,6 +90,11 @@ def test_rows_go_by_class_and_new_ones_by_the_seed(data: str, tmp_path: Path) ->
             np.testing.assert_array_equal(after[name], array)
 
 
+def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data: str, tmp_path: Path) -> None:
+    before = first_model(data, a_run(["a", "b"], seed=9), tmp_path / "1")
+    assert first_model(data, a_run(["a", "b"], **SOURCE), tmp_path / "2", before) == before
+
+
 def test_a_model_of_other_classes_than_it_says_is_refused(data: str, tmp_path: Path) -> None:
     before = first_model(data, a_run(["a", "b", "c"]), tmp_path / "1")
     run = a_run(["a", "b", "c", "d"], **SOURCE, initial_classes=["a", "b"])

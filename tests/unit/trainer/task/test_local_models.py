@@ -249,6 +249,14 @@ class TestPersonalHead:
         _, update = aggregator.updates[-1]
         return from_bytes(aggregator.stored[update.payload.tensor_group(MODEL).sha256][0])
 
+    def test_a_model_that_cannot_be_trained_so_is_refused_before_round_1(self, data: str, tmp_path: Path) -> None:
+        config = a_config("fedrep", method={"personal": "batch_norm"}, model={"name": WITHOUT_NORMS.name})
+        run = a_spec(config)
+        aggregator = MemoryAggregator()
+        with pytest.raises(InvalidModel, match=f"'{WITHOUT_NORMS.name}' has no BatchNorm layer for a client to keep"):
+            a_runner(data, tmp_path).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
+        assert aggregator.updates == []
+
     def test_a_client_that_comes_later_begins_with_the_global_head_and_goes_on_with_its_own(
         self, data: str, tmp_path: Path
     ) -> None:

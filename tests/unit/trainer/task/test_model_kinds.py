@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,15 @@ class TestAnotherKindLater:
         a_runner(data, tmp_path, CNN5).perform(task, aggregator)
         ((_, update),) = aggregator.updates
         assert update.payload != waiting.update.payload
+
+    def test_states_of_older_versions_are_of_the_runs_kind(self, data: str, tmp_path: Path) -> None:
+        trained(data, tmp_path, 1, model=None)
+        path = tmp_path / "manifest.json"
+        document = json.loads(path.read_bytes())
+        del document["content"]["promoted"]["run-1"]["kind"]
+        text = json.dumps(document["content"], sort_keys=True, separators=(",", ":"))
+        path.write_text(json.dumps({**document, "sha256": sha256_hex(text.encode())}))
+        assert ClientStates(tmp_path).manifest.promoted["run-1"].kind == ""
 
 
 def test_a_kind_that_begins_with_weights_takes_them_from_the_store_of_its_site(data: str, tmp_path: Path) -> None:

@@ -337,6 +337,17 @@ def test_a_method_without_client_state_asks_for_nothing_and_leaves_the_record_of
     assert left_in(tmp_path) == []
 
 
+def test_a_run_goes_on_with_the_images_it_began_with_whatever_its_owner_sets_now(data: str, tmp_path: Path) -> None:
+    aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
+    task = a_train_task(aggregator, data, a_run("fedavg"))
+    with pytest.raises(Killed):
+        a_runner(data, tmp_path).perform(task, aggregator)
+    a_runner(data, tmp_path, samples_per_class=3).perform(task, aggregator)
+    whole = MemoryAggregator()
+    a_runner(data, tmp_path / "other").perform(a_train_task(whole, data, a_run("fedavg")), whole)
+    assert aggregator.updates[0][1].num_examples == whole.updates[0][1].num_examples
+
+
 def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(data: str, tmp_path: Path) -> None:
     """The limit on the size of this process's files is the kernel's own: a write beyond it fails in the middle."""
     aggregator, activities = MemoryAggregator(), []
