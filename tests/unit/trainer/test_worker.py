@@ -389,3 +389,11 @@ def test_a_trainer_that_cannot_do_its_task_is_not_well_until_it_can(shell: Shell
     assert not shell.worker.is_well
     mended.set()
     eventually(lambda: shell.worker.is_well, "the next attempt succeeds", WAIT_S)
+
+
+def test_a_heartbeat_of_one_who_has_not_joined_has_the_stream_opened_anew(shell: Shell) -> None:
+    shell.push(IDLE)
+    shell.await_idle()
+    shell.client.failing_heartbeats = [NotAMember("join first")]
+    assert shell.client.refreshed.acquire(timeout=WAIT_S)
+    shell.await_joins(2)

@@ -349,3 +349,13 @@ def test_pictures_of_unknown_range_are_refused(mode: str, tmp_path: Path) -> Non
 
     with pytest.raises(InvalidData, match=f"train image 0: it is a picture of mode {mode} that states no range"):
         fedplcc.Client(train=Pictures([0], NAMES)).table(NAMES, tmp_path)
+
+
+def test_groups_that_differ_in_writing_alone_are_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="groups whose names look like one name: '01' and '1'"):
+        taken(tmp_path, train=Pairs([0], NAMES), test=Pairs([1], NAMES, 9), groups=[1], test_groups=["01"])
+
+
+def test_images_of_a_small_range_are_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="no number in the images is above 1 of 255"):
+        taken(tmp_path, train=(np.eye(8, dtype=np.uint8)[None], ["cat"]))

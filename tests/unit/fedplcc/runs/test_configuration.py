@@ -189,3 +189,10 @@ def test_the_classes_of_a_model_file_are_those_of_the_run_beside_it(tmp_path: Pa
     document["run"] = {**document["run"], "initial_classes": names}
     with pytest.raises(InvalidConfig, match="leave the key out"):
         with_model_file(parse_federation(document))
+
+
+def test_a_deployed_run_may_have_a_patience_as_its_sites_set_images_aside() -> None:
+    document = a_document()
+    del document["clients"]
+    document["run"] |= {"patience": 1, "clients": ["ann"]}
+    assert judge(document).problems == ()

@@ -15,6 +15,7 @@ from fedplcc.python_api.client import Client
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import describe, load_dataset
 from fedplcc.trainer.data.record import digest_of
+from fedplcc.trainer.data.specs import open_source
 from tests.unit.trainer.builders import a_contract
 
 CONTRACT = a_contract()
@@ -296,3 +297,8 @@ def test_a_path_that_this_system_cannot_name_is_told_with_the_cause(tmp_path: Pa
         InvalidData, match=r"cannot be named in utf-8, the encoding of this system's files; set LC_ALL=C\.UTF-8"
     ):
         load_dataset(spec.format(tmp_path / "\ud800"), contract=CONTRACT)
+
+
+def test_names_that_look_like_one_are_said(save: Callable[..., str]) -> None:
+    (said,) = open_source(save(**arrays(classes=np.array(["cat", "Cat ", "owl"]))), 5).remarks
+    assert said.startswith("classes whose names look like one name: 'cat' and 'Cat '")

@@ -231,3 +231,13 @@ def test_another_form_of_the_usps_file_is_named(tmp_path: Path) -> None:
     scipy.io.savemat(tmp_path / "usps_28x28.mat", {"dataset": cells})
     with pytest.raises(InvalidData, match=r"dataset of .*usps_28x28\.mat has images of the shape"):
         load_dataset(f"digit5:usps:{tmp_path}", contract=CONTRACT)
+
+
+def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path: Path) -> None:
+    classes = np.array(list("0123456789"))
+    arrays: dict[str, Any] = {f"x_{split}": shades(10, 8, 3) for split in ("train", "test")}
+    np.savez(tmp_path / "usps.npz", **arrays, y_train=labels(10), y_test=labels(10), classes=classes)
+    put(tmp_path / "usps/0/a.png")
+    assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == 10
+    write_usps(tmp_path)
+    assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == NUM_TRAIN

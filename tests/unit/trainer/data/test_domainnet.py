@@ -127,3 +127,21 @@ def test_a_copy_that_lacks_a_domain_says_which_archive_to_unpack(tmp_path: Path)
     with pytest.raises(InvalidData, match="unknown domain of domainnet10 'cliparts'; did you mean 'clipart'"):
         open_source(f"domainnet10:cliparts:{tmp_path}", 5)
     assert len(DOMAINS) == 6
+
+
+def test_listed_images_that_are_gone_count_as_unreadable(tmp_path: Path) -> None:
+    write(tmp_path)
+    write_lists(tmp_path)
+    (tmp_path / "clipart/tiger/clipart_002_000000.png").unlink()
+    data = load_dataset(f"domainnet:clipart:{tmp_path}", contract=DataSection(classes=NAMES, image_size=8))
+    assert data.unreadable == ("clipart/tiger/clipart_002_000000.png",)
+
+
+def test_lists_that_windows_wrote_are_as_others(tmp_path: Path) -> None:
+    write(tmp_path)
+    write_lists(tmp_path)
+    for split in ("train", "test"):
+        path = tmp_path / f"clipart_{split}.txt"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    data = load_dataset(f"domainnet:clipart:{tmp_path}", contract=DataSection(classes=NAMES, image_size=8))
+    assert (len(data.train), len(data.test), data.unreadable) == (12, 8, ())

@@ -369,3 +369,9 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
     model.requires_grad_(False)
     with pytest.raises(InvalidModel, match="no parameter that requires a gradient"):
         train(model=model)
+
+
+def test_a_hugely_negative_total_is_no_reason_to_stop() -> None:
+    config = a_config("fedplcc", method={"lambda2": 1e6}, training={"learning_rate": 1e-9})
+    _, result = train(config, prototypes=some_prototypes())
+    assert result.losses["corr"] * 1e6 < -1e4

@@ -15,10 +15,12 @@ import pytest
 
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process import metrics
+from fedplcc.shared.types import BlobRef, Payload
 from fedplcc.trainer.owner.approval import deciding
 from fedplcc.trainer.owner.approval.decisions import Ruling
 from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.page import MAX_FORM_BYTES, OwnersPage, serve_page
+from fedplcc.trainer.owner.approval.words import lines_of
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import Policy
 from tests.unit.trainer.owner.test_approval import a_task, refused
@@ -174,3 +176,18 @@ def test_a_caller_that_sends_a_byte_now_and_then_is_cut_off_too(
             break
         else:
             pytest.fail("it is still heard after 10 s")
+
+
+def test_a_run_is_no_in_words_with_sizes_where_they_are_known(kept: Kept) -> None:
+    blob = BlobRef(role="model", sha256="0" * 64, size_bytes=1000)
+    refused(kept, a_task("run-2", payload=Payload(tensor_groups=(blob,))))
+    (facts,) = [each for each in deciding.waiting(kept) if each["run_id"] == "run-2"]
+    words = dict(lines_of(facts))
+    assert "a model trained on its images (1,000 bytes)" in words["leaves each round"]
+    assert words["leaves in all"] == "3 times that, the models 3,000 bytes"
+    noisy = {"releases": 3, "epsilon": 3.0, "delta": 1e-5}
+    said = {claim: dict(lines_of({**facts, **noisy, "claim": claim}))["claim"] for claim in ("prototypes", "site")}
+    promised = "epsilon 3 at delta 1e-05 for 3 releases"
+    assert said["site"] == f"site: {promised}"
+    assert said["prototypes"].startswith(f"prototypes: {promised}; of what has noise alone, nothing is promised")
+    assert facts["document_sha256"] == words["document"]
