@@ -94,7 +94,7 @@ class TestImages:
 
 def trained(method: str = "fedavg", **training: Any) -> tuple[str, LocalTraining, Any]:
     config = a_config(method, training=training)
-    known = {"prototypes": some_prototypes()} if config.algorithm.has_prototypes else {}
+    known: dict[str, Any] = {"prototypes": some_prototypes()} if config.algorithm.has_prototypes else {}
     model, result = train(config, round=2, **known)
     return digest(model), result, model
 
