@@ -17,19 +17,29 @@ from fedplcc.shared.wire.chunk_size import ChunkSizes
 SEND_BYTES = (1 << 20) - 64
 """Largest piece. The encoder rounds its buffer up to a power of two: piece and message header together fit into 1 MiB."""
 
+AT_ONCE_BYTES = 32 << 20
+"""Bytes of the pieces of all downloads that go on at once: of more than 32 each has smaller ones. While a reader takes one,
+it is here some three times: as it was read, as a message, and in what gRPC sends."""
+_open: set[ChunkSizes] = set()
+"""Downloads that go on; used on the event loop."""
+
 
 async def pieces_of(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) -> AsyncGenerator[bytes, None]:
     """Yield a blob's bytes from an offset on; a piece grows while the receiver takes it quickly."""
     sizes = ChunkSizes(min(SEND_BYTES, coordinator.transfers.max_chunk_bytes))
-    with coordinator.transfers.reading(blob) as path:
-        # Each piece opens the file again, so that a call cancelled at any moment leaves no file open.
-        while offset_bytes < blob.size_bytes and (
-            data := await call(_read_piece, path, offset_bytes, sizes.next_bytes)
-        ):
-            begin = time.monotonic()
-            yield data
-            sizes.record(len(data), time.monotonic() - begin)
-            offset_bytes += len(data)
+    _open.add(sizes)
+    try:
+        with coordinator.transfers.reading(blob) as path:
+            # Each piece opens the file again, so that a call cancelled at any moment leaves no file open.
+            while offset_bytes < blob.size_bytes and (
+                data := await call(_read_piece, path, offset_bytes, min(sizes.next_bytes, AT_ONCE_BYTES // len(_open)))
+            ):
+                begin = time.monotonic()
+                yield data
+                sizes.record(len(data), time.monotonic() - begin)
+                offset_bytes += len(data)
+    finally:
+        _open.remove(sizes)
 
 
 async def whole_pieces_of(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) -> AsyncGenerator[bytes, None]:

@@ -218,11 +218,9 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 if which != "chunk":
                     raise MalformedRequest("an upload has one header")
                 assert receiver is not None
-                if not part.chunk.data:
-                    raise MalformedRequest("a chunk has bytes")  # without, a stream would move nothing and never end
-                await call(receiver.write, part.chunk.offset_bytes, part.chunk.data)
+                num_bytes = await call(_written, receiver, part.chunk)
                 self._coordinator.transfers.count_transfer(
-                    len(part.chunk.data),
+                    num_bytes,
                     direction="received",
                     kind=kind,
                     client_id=header.client_id,
@@ -243,6 +241,15 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         if stream.is_superseded:
             return _End.REASON_SUPERSEDED
         return _End.REASON_POLL_ANSWERED if time.monotonic() >= held_until else None
+
+
+def _written(receiver: Receiver, chunk: round_pb2.Chunk) -> int:
+    """Write a chunk and return its size, in a thread: those that wait for one hold no copy of their bytes yet."""
+    data = chunk.data
+    if not data:
+        raise MalformedRequest("a chunk has bytes")  # without, a stream would move nothing and never end
+    receiver.write(chunk.offset_bytes, data)
+    return len(data)
 
 
 def _stream_end(reason: round_pb2.StreamEnd.Reason) -> round_pb2.SyncRoundResponse:

@@ -10,11 +10,13 @@ KEPT_BYTES = 16 << 20
 """Freed memory at the end of each heap of the C library that the process keeps."""
 LARGE_BYTES = 4 << 20
 """Allocations from this size on are mapped by the kernel and returned to it; a chunk of a transfer is smaller."""
+HEAPS = 2
+"""Heaps of all threads. The C library has eight for each processor otherwise, and what one keeps free no other uses."""
 
 KEPT_IN_A_PASS = 1 << 30
 """Both thresholds during a pass over images: a layer of 16 images of 224 pixels has 77 MB."""
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """From malloc.h of the GNU C library."""
 
 
@@ -46,5 +48,6 @@ def large_memory_kept() -> Iterator[None]:
 def _set_thresholds(kept_bytes: int, large_bytes: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        mallopt(_M_ARENA_MAX, HEAPS)
         mallopt(_M_TRIM_THRESHOLD, kept_bytes)
         mallopt(_M_MMAP_THRESHOLD, large_bytes)

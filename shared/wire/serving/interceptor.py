@@ -31,7 +31,7 @@ from fedplcc.shared.wire.peer_versions import check_version
 from fedplcc.shared.wire.serving.caller import NOTED, Callers
 from fedplcc.shared.wire.serving.connections import Connection, Connections
 from fedplcc.shared.wire.serving.places import Places
-from fedplcc.shared.wire.serving.requests import Requests
+from fedplcc.shared.wire.serving.requests import RawRequests, Requests
 from fedplcc.shared.wire.statuses import abort
 
 PACKAGE = "/fedplcc."
@@ -117,8 +117,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             call.sent(response, data)
             return data
 
-        async def answer(raw: AsyncIterator[bytes], context: Any) -> bytes:
-            call = begun(context)
+        async def answer(_generator: object, context: Any) -> bytes:
+            call, raw = begun(context), RawRequests(context)
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's metadata replaces it
             async with self._around(call, context), self._place(call, context, requests):
                 still = partial(self._callers.require_still, call, context)
@@ -128,8 +128,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 # Encoded here: gRPC would encode after the log line of the call is written.
                 return encoded(call, response)
 
-        async def stream(raw: AsyncIterator[bytes], context: Any) -> None:
-            call = begun(context)
+        async def stream(_generator: object, context: Any) -> None:
+            call, raw = begun(context), RawRequests(context)
             async with self._around(call, context):
                 request = requests.each(raw, call) if is_stream else await requests.only(raw, call)
                 with passing(step):
@@ -138,7 +138,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                     async with aclosing(behaviour(arrived, context)) as responses:
                         async for response in responses:
                             failpoint(step, "sent.before")
-                            await self._write(context, encoded(call, response))
+                            data = encoded(call, response)
+                            del response  # a reader may be slow; what waits for it are the bytes alone
+                            await self._write(context, data)
                             failpoint(step, "sent.after")
 
         # As a stream of requests, each of which is read when it is asked for: see shared/wire/serving/requests.py.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
-from contextlib import aclosing
 from typing import Any, cast
 
+import grpc.aio
 from google.protobuf.message import DecodeError
 
 from fedplcc.shared.errors import MalformedRequest, TransferIdle
@@ -81,8 +81,8 @@ class Requests:
         """
         begin = time.monotonic()
         try:
-            async with asyncio.timeout(self._idle_s), _messages(raw) as messages:
-                data = await anext(messages, None)
+            async with asyncio.timeout(self._idle_s):
+                data = await anext(aiter(raw), None)
         except TimeoutError as error:
             raise TransferIdle(f"the request does not arrive within {self._idle_s:g} s") from error
         if data is None:
@@ -101,14 +101,14 @@ class Requests:
 
     async def each(self, raw: AsyncIterable[bytes], call: Call) -> AsyncGenerator[Any, None]:
         """Return the messages of a stream, each decoded when it is asked for."""
-        async with _messages(raw) as messages:
-            async for data in messages:
-                self._received()
-                call.received(data)
-                self._require_size(data)
-                message = self._checked(data)
-                call.decoded(message)
-                yield message
+        async for data in raw:
+            self._received()
+            call.received(data)
+            self._require_size(data)
+            message = self._checked(data)
+            del data  # whoever waits with a piece of a blob holds it once
+            call.decoded(message)
+            yield message
 
     def _require_size(self, data: bytes) -> None:
         if self._most_bytes is not None and len(data) > self._most_bytes:
@@ -122,6 +122,17 @@ class Requests:
             raise MalformedRequest("the bytes are not a message of this call") from error
 
 
-def _messages(raw: AsyncIterable[bytes]) -> aclosing[AsyncGenerator[bytes, None]]:
-    """Return the messages for a block. gRPC's generator keeps the last one, in a circle with itself, until it is closed."""
-    return aclosing(cast("AsyncGenerator[bytes, None]", aiter(raw)))
+class RawRequests:
+    """Bytes of a call's messages, each given away as it is read: gRPC's own generator keeps the last one, in a circle."""
+
+    def __init__(self, context: Any) -> None:
+        self._read = context.read
+
+    def __aiter__(self) -> RawRequests:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data = await self._read()
+        if data is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return cast("bytes", data)
