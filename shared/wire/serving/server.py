@@ -25,9 +25,9 @@ MAX_STREAMS = 64
 connection can put into the line below before one of its calls is looked at."""
 MAX_IN_LINE = 4096
 """Calls of all connections that wait to be taken. Beyond it gRPC cancels some, whoever makes them; beyond its double all."""
-UNREAD_BYTES = 512 << 10
+UNREAD_BYTES = 256 << 10
 """Bytes that a peer may send ahead of what a call reads, in each stream and in all of a connection: as many as are under way
-at 100 Mbit/s and 40 ms there and back."""
+at 50 Mbit/s and 40 ms there and back, besides the message that is read."""
 HEALTH_HOST = "127.0.0.1"
 """Where a health port of its own listens, in plain text, for the check of a container."""
 MAX_HEALTH_CALLS = 8

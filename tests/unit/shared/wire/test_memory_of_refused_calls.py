@@ -19,14 +19,14 @@ from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_g
 from fedplcc.shared.identity.certificates import serial_of
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.shared.wire.serving.server import UNREAD_BYTES
 from tests.support import ROOT
 from tests.support.federation.certificates import Held, TestAuthority
 from tests.support.federation.processes import TOLD
 
 NUM_CALLS, NUM_TIMES = 24, 3
-MOST_MIB = 4.0 * NUM_CALLS + 64.0
-"""gRPC takes the raw bytes of a request that nobody reads as far as its windows go, which grow with the connection's speed.
-Decoded, these requests are 2,800 MiB."""
+MOST_MIB = UNREAD_BYTES / 2**20 * NUM_CALLS + 24.0
+"""gRPC takes the raw bytes of a request that nobody reads as far as its windows go. Decoded, these have 2,800 MiB."""
 MOST_WAIT_S = 5.0
 """A heartbeat's answer takes milliseconds; the rest is for a machine with other work."""
 DEADLINE_S = 60.0
@@ -51,7 +51,7 @@ print(*sorted(codes), flush=True)
 """
 
 NUM_COMMITS = (1, 40, 200)
-MOST_COMMITS_MIB, MOST_A_COMMIT_MIB = 128.0, 0.25
+MOST_COMMITS_MIB, MOST_A_COMMIT_MIB = 80.0, 0.1
 """Memory that one commit of 4.6 MB may cost at first, with what gRPC and the C library keep, and each of those after it.
 The commits' raw bytes alone are 4.4 MiB each."""
 MEMBER = """
