@@ -42,10 +42,8 @@ SERVICES = ("aggregator", "gateway")
 P99_S = 1.0
 LOG_BYTES, LOG_S, FIRST_LINES = 1 << 20, 120.0, 0.5
 """Most bytes of logs in so many seconds, and the part that a shorter siege may write, too: each refusal's first line."""
-TIMES_IDLE = {"aggregator": 6.0, "gateway": 3.0}
-"""Most resident memory, in that of a process at rest. gRPC takes the raw bytes of requests that nobody reads as far as its
-windows go: about 8 MiB for each of 80 connections here. Decoded, or kept until a collection, they were 17 times as much. The
-gateway holds large bodies and long lists of a few callers."""
+TIMES_IDLE = 2.0
+"""Most resident memory, in that of a process at rest."""
 HOUR_S = 3600.0
 PATIENCE_S = 120.0
 """Time for an honest run, after the siege, too."""
@@ -87,7 +85,7 @@ class Outcome:
             found += [f"{felt.name}: {count} x {reason}" for reason, count in felt.failures.items()]
         found += [f"{who} lost its lease" for who in self.lost_leases]
         for name in SERVICES:
-            if self.peak_mib[name] >= TIMES_IDLE[name] * self.idle_mib[name]:
+            if self.peak_mib[name] >= TIMES_IDLE * self.idle_mib[name]:
                 found.append(f"{name}: {self.peak_mib[name]:.0f} MiB, idle {self.idle_mib[name]:.0f}")
         if sum(self.log_bytes.values()) >= LOG_BYTES * max(FIRST_LINES, self.seconds / LOG_S):
             found.append(f"the logs grew by {sum(self.log_bytes.values()):,} bytes")
