@@ -133,6 +133,6 @@ class RawRequests:
 
     async def __anext__(self) -> bytes:
         data = await self._read()
-        if data is grpc.aio.EOF:
+        if data is grpc.aio.EOF:  # type: ignore[attr-defined]  # the stubs are older
             raise StopAsyncIteration
         return cast("bytes", data)

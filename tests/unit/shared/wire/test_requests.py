@@ -16,7 +16,7 @@ class Context:
     """What gRPC gives a handler, as far as reading goes."""
 
     def __init__(self, data: bytes) -> None:
-        self._left: list[object] = [data, grpc.aio.EOF]
+        self._left: list[object] = [data, grpc.aio.EOF]  # type: ignore[attr-defined]  # the stubs are older
 
     async def read(self) -> object:
         """The next message."""
