@@ -8,8 +8,9 @@ import asyncio
 import gc
 import inspect
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,12 @@ def logs_of_a_test() -> Iterator[None]:
     clear_contextvars()
     with _logs_as_they_were():
         yield
+
+
+@pytest.fixture
+def covered(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Says at the end what a search went over."""
+    return partial(record_property, TOLD)
 
 
 @pytest.fixture

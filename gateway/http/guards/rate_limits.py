@@ -59,7 +59,8 @@ class RateLimits:
 class AddressLimit:
     """Middleware that limits the requests of an address.
 
-    Those with a key that was taken before are counted by their key alone: strangers at the address take nothing of theirs.
+    Those with a key that was taken before are counted by their key alone, whatever they ask: strangers at the address take
+    nothing of theirs.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -71,16 +72,18 @@ class AddressLimit:
             await self.app(scope, receive, send)
             return
         limits: RateLimits = scope["app"].state.services.rate_limits
-        is_counted = not limits.is_good(_digest(key_of(scope)))
-        wait_s = limits.addresses.take(caller_address(scope)) if is_counted else 0.0
+        key = _digest(key_of(scope))
+        is_good = limits.is_good(key)
+        wait_s = limits.keys.take(key) if is_good else limits.addresses.take(caller_address(scope))
         if wait_s:
-            await _refuse(BY_ADDRESS, "too many requests come from this address", wait_s, scope, receive, send)
+            limit, whose = (BY_KEY, "come with this key") if is_good else (BY_ADDRESS, "come from this address")
+            await _refuse(limit, f"too many requests {whose}", wait_s, scope, receive, send)
             return
         await self.app(scope, receive, send)
 
 
 class KeyLimit:
-    """Middleware, after the one that finds the key, that limits the requests of a key and the guessing of keys.
+    """Middleware, after the one that finds the key, that limits the requests of a key that is new and the guessing of keys.
 
     A guess is a key that was not used before and is refused. A session that has ended is one guess, however often an open
     page shows it. Who has guessed too often is refused with keys that are not known yet; known ones at the same address, as
@@ -106,13 +109,14 @@ class KeyLimit:
                     BY_FAILED_KEYS, "too many keys were tried from this address", wait_s, scope, receive, send
                 )
                 return
-        if text and scope["method"] not in SAFE_METHODS and not limits.is_good(key):
+        is_counted = not text or limits.is_good(key)  # by `AddressLimit`
+        if not is_counted and scope["method"] not in SAFE_METHODS:
             refusal = await _refusal_of_key(scope)
             if refusal is not None:
                 _judge(limits, address, key, HTTPStatus.UNAUTHORIZED, scope)
                 await respond(refusal, scope)(scope, receive, send)
                 return
-        wait_s = limits.keys.take(key) if text else 0.0
+        wait_s = 0.0 if is_counted else limits.keys.take(key)
         if wait_s:
             await _refuse(BY_KEY, "too many requests come with this key", wait_s, scope, receive, send)
             return
