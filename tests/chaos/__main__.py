@@ -25,6 +25,7 @@ PARTS: Mapping[str, str] = {
     "damage": "a bit, a cut, a removal in every file and row of a state directory",
     "complexity": "every route and RPC at a quarter, a half and the whole of its size limit",
     "written_bytes": "a thousand calls of every RPC of members and every operation of REST, and what they leave on the disk",
+    "searches": "refused calls, shares, ports, headers, names, flipped blobs and liars: tests that search, at full size",
     "patterns": "every regular expression, against repetitions of its own words",
     "fuzz": "ten thousand poisoned updates",
     "resources": "connections, files, memory, disk and aggregations, each taken by one member while an honest run goes on",

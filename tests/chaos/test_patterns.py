@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -14,8 +15,9 @@ MASKED_ONCE = r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)|(?<=://)[
 
 
 @pytest.mark.slow
-def test_no_pattern_of_the_source_takes_longer_than_its_text_is_long() -> None:
+def test_no_pattern_of_the_source_takes_longer_than_its_text_is_long(covered: Callable[[str], None]) -> None:
     every = used()
+    covered(f"{len(every)} uses of patterns")
     assert len({each.where for each in every}) > 60
     assert [found for each in every if (found := growth_of(each))] == []
 

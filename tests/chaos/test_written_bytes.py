@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ def served() -> Iterator[Served]:
         yield gateway, Path(path)
 
 
-def test_each_rpc_of_members_and_each_body_is_changed() -> None:
+def test_each_rpc_of_members_and_each_body_is_changed(covered: Callable[[str], None]) -> None:
+    covered(f"{len(CHANGED)} RPCs, {OF_RPC} calls of each; {len(OPERATIONS)} operations, {OF_REST} requests of each")
     (service,) = round_pb.DESCRIPTOR.services_by_name.values()
     assert set(CHANGED) == {method.name for method in service.methods}
     assert {name for name, (_, _, operation) in OPERATIONS.items() if "requestBody" in operation} == BODIES.keys()

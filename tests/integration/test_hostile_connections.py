@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from fedplcc.shared.gen.fedplcc.v1 import (
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.resources import SERVICE_FILES, most_files
+from tests.chaos.siege.mutant import VARIABLE
 from tests.support.federation.hostile_connections import hostile
 from tests.support.federation.http2_frames import HEADERS, SETTINGS, call_headers, frame, more_of_a_head
 from tests.support.federation.processes import Federation, Process, eventually
@@ -47,20 +49,27 @@ FILES = SERVICE_FILES
 MOST = (FILES - 128) // 2
 
 
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    folder = tmp_path_factory.mktemp("federation")
+@contextmanager
+def limited(folder: Path, module: str = "aggregator", **environment: str) -> Iterator[Federation]:
+    """An aggregator with few open files."""
     with Federation(folder) as federation:
         state = folder / "aggregator"
         limit = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))"
         ports = [text for flag in ("--port", "--metrics-port", "--enrol-port") for text in (flag, "0")]
-        federation.processes["aggregator"] = Process(
+        process = federation.processes["aggregator"] = Process(
             "aggregator",
             folder,
-            ("aggregator", "--state-dir", str(state), *ports),
+            (module, "--state-dir", str(state), *ports),
             prefix=(sys.executable, "-c", f"{limit}; os.execv(sys.argv[1], sys.argv[1:])"),
         )
+        process.environment = environment
         federation.start_aggregator()
+        yield federation
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with limited(tmp_path_factory.mktemp("federation")) as federation:
         yield federation
 
 
@@ -152,8 +161,9 @@ def test_frames_that_are_no_calls_end_their_connection_and_leave_others_served(
 )
 @pytest.mark.parametrize("port", ["member", "enrolment", "metrics"])
 def test_silent_connections_at_the_limit_and_50_more_leave_others_served(
-    port: str, first: str, federation: Federation, stranger: str, tmp_path: Path
+    port: str, first: str, federation: Federation, stranger: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
+    covered(f"{MOST + 50} connections at the {port} port")
     number = {"member": federation.port, "enrolment": federation.enrol_port, "metrics": federation.metrics_port}[port]
     with hostile(kind="silence", port=number, source=stranger, connections=MOST + 50, first=first):
         for turn in range(3):
@@ -165,6 +175,16 @@ def test_silent_connections_at_the_limit_and_50_more_leave_others_served(
                 url = f"http://127.0.0.1:{federation.metrics_port}/metrics"
                 with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
                     assert answer.status == 200
+
+
+@pytest.mark.full
+def test_an_aggregator_that_ends_no_connection_is_found(stranger: str, tmp_path: Path) -> None:
+    with (
+        limited(tmp_path, "tests.chaos.siege.mutant", **{VARIABLE: "no_connection_ends"}) as planted,
+        hostile(kind="silence", port=planted.enrol_port, source=stranger, connections=MOST + 50, first=""),
+        pytest.raises(AssertionError, match="a newcomer joins"),
+    ):
+        eventually(partial(joins, planted, tmp_path / "late"), "a newcomer joins", WAIT_S)
 
 
 def is_answered(federation: Federation) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
@@ -96,7 +97,10 @@ def answers_as_gateway(held: Held, folder: Path) -> bool:
         there.close()
 
 
-def test_a_role_decides_who_is_dialled_whatever_the_name(authority: Authority, tmp_path: Path) -> None:
+def test_a_role_decides_who_is_dialled_whatever_the_name(
+    authority: Authority, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    covered(f"{len(INVITED_ROLES)} roles, each with {len(NAMES)} names, dialled as aggregator and as gateway")
     own = authority.own
     aggregator = Held(own.key_pem, own.chain_pem, authority.roots_pem)
     caller = issued(authority, Role.CLIENT, "north")

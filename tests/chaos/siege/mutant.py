@@ -1,6 +1,6 @@
 """An aggregator with one of its bounds taken away: `SIEGE_MUTANT=NAME python -m tests.chaos.siege.mutant ...`.
 
-A siege must find each of them.
+A siege, or the search that the bound is of, must find each of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from fedplcc.aggregator.__main__ import main
 from fedplcc.shared.process.repeated_lines import RepeatedLines
 from fedplcc.shared.wire.serving import interceptor, requests
+from fedplcc.shared.wire.serving.connections import Connections
 
 VARIABLE = "SIEGE_MUTANT"
 UNBOUNDED = 1 << 30
@@ -30,8 +31,13 @@ def messages_have_no_bounds() -> None:
     requests.SMALL_BYTES = requests.MOST_FIELDS = interceptor.LARGE_AT_ONCE = UNBOUNDED
 
 
+def no_connection_ends() -> None:
+    """Nobody looks at the connections of a port."""
+    Connections.look = lambda *_given: None  # type: ignore[method-assign]
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
-    each.__name__: each for each in (every_refusal_is_a_line, messages_have_no_bounds)
+    each.__name__: each for each in (every_refusal_is_a_line, messages_have_no_bounds, no_connection_ends)
 }
 
 if __name__ == "__main__":

@@ -22,7 +22,10 @@ from tests.support.federation.certificates import standing_by
 
 
 class Servicer(round_service_pb2_grpc.RoundServiceServicer):
-    """Servicer whose answers are empty."""
+    """Servicer whose answers are empty; a planted one keeps the commits."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        self._keeps, self._kept = keeps, list[Any]()
 
     async def Heartbeat(self, request: Any, context: Any) -> Any:
         """See RoundService.Heartbeat."""
@@ -34,6 +37,8 @@ class Servicer(round_service_pb2_grpc.RoundServiceServicer):
 
     async def CommitUpdate(self, request: Any, context: Any) -> Any:
         """See RoundService.CommitUpdate."""
+        if self._keeps:
+            self._kept.append(request)
         await call(lambda: (update_from_commit(request), inline_blobs_of(request)))
         return round_service_pb2.CommitUpdateResponse()
 
@@ -44,7 +49,9 @@ async def serve(given: dict[str, Any]) -> None:
     callers = Callers(Certificates(lambda: roots, standing_by(set(given["revoked"]))))
     server = RpcServer("127.0.0.1", 0, tls=ServerTls(lambda: (key, chain), lambda: roots), callers=callers)
     service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
-    server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), service)
+    server.add(
+        round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(keeps=bool(given.get("keeps"))), service
+    )
     print(await server.start(), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(0)

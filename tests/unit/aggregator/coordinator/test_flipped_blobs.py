@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob
 from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.reasons import BlobDamaged
 from fedplcc.shared.steering import ResumeRun
@@ -83,8 +84,8 @@ def result(federation: CheckedFederation, run: Run) -> tuple[object, ...]:
     return ended.status, ended.model, ended.prototypes, federation.metrics_lines(run.run_id)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_whichever_blob_flips_in_a_running_round_the_run_has_its_bytes_or_says_which(folder: Path, method: str) -> None:
+def met_where_each_blob_flips(folder: Path, method: str) -> tuple[int, set[str]]:
+    """Flip each blob of a running round in turn; returns their number, and what was met before the undisturbed bytes."""
     federation, run = second_round(folder / "undisturbed", method)
     with federation:
         names = [path.name for path in blobs_below(federation.folder)]
@@ -108,7 +109,22 @@ def test_whichever_blob_flips_in_a_running_round_the_run_has_its_bytes_or_says_w
             elif federation.events(run.run_id, "update_damaged"):
                 met.add(SENT_AGAIN)
             assert result(federation, run) == right, name
+    return len(names), met
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_whichever_blob_flips_in_a_running_round_the_run_has_its_bytes_or_says_which(
+    folder: Path, method: str, covered: Callable[[str], None]
+) -> None:
+    num_blobs, met = met_where_each_blob_flips(folder, method)
+    covered(f"{num_blobs} blobs of a running round of {method}")
     assert met == METHODS[method]
+
+
+def test_a_fold_that_takes_what_it_reads_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HashedBlob, "finish", lambda _blob: None)
+    with pytest.raises(AssertionError):
+        met_where_each_blob_flips(folder, "fedplcc")
 
 
 def ended_or_damaged(call: Callable[[], object]) -> object:

@@ -94,7 +94,11 @@ async def refused_by(server: Any, start: Callable[[], Any], decoded: list[str]) 
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: type(refusal()).__name__)
-def test_no_request_of_a_refused_caller_is_decoded(refusal: Callable[[], FedplccError]) -> None:
+def test_no_request_of_a_refused_caller_is_decoded(
+    refusal: Callable[[], FedplccError], covered: Callable[[str], None]
+) -> None:
+    covered(f"{len(METHODS)} RPCs, {len(DEAREST) >> 20} MiB each, {type(refusal()).__name__}")
+
     async def search() -> set[str]:
         server = RpcServer("127.0.0.1", 0, callers=Refusing(refusal))
         try:

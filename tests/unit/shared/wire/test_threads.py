@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -70,17 +71,27 @@ async def other_is_served(call: Callable[[str, Callable[[], str]], Any]) -> tupl
         await asyncio.gather(*greedy, return_exceptions=True)
 
 
-@pytest.mark.parametrize("name", POOLS)
-def test_one_caller_takes_all_it_can_and_another_is_served(name: str) -> None:
-    threads = POOLS[name]()
-
+def taken(threads: Threads) -> tuple[int, list[str]]:
     async def take() -> tuple[int, list[str]]:
         return await other_is_served(lambda caller, work: threads.call_for(caller, work))
 
-    held, served = asyncio.run(take())
+    return asyncio.run(take())
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_one_caller_takes_all_it_can_and_another_is_served(name: str, covered: Callable[[str], None]) -> None:
+    threads = POOLS[name]()
+    held, served = taken(threads)
+    covered(f"{name}: {held} of {GREEDY} calls")
     assert held < GREEDY, "one caller's line ends"
     assert served in (["other"], ["greedy", "other"])
     assert not threads._places._lines
+
+
+def test_threads_without_shares_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "DEADLINE_S", 0.2)
+    with pytest.raises(TimeoutError):
+        taken(Threads(1, "planted", at_once=GREEDY, waiting=0))
 
 
 def test_one_key_leaves_the_gateways_thread_to_another() -> None:
