@@ -48,6 +48,8 @@ RESERVE_BYTES = 16 << 10
 """Room for about forty lines: those by which an aggregator learns that the site's disk is full."""
 MAX_LINE_BYTES = 64 << 10
 """Longest line that is read."""
+HOUR = len("2026-01-01T00")
+"""Characters of a line's time that name its hour."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = get_logger("fedplcc.trainer.owner.egress")
@@ -285,11 +287,12 @@ class EgressLog:
         disk.remove(self._path, "trainer.egress")
         self._known, self._end, self._is_named = set(), 0, False
         for path, younger in list(itertools.pairwise(old))[: max(0, len(old) + 1 - MAX_OLD_FILES)]:
+            num_lines = None
             with suppress(OSError):  # without room for another file all of the oldest go
-                kept = _worth_keeping((path, younger), self._max_bytes)
+                kept, num_lines = _worth_keeping((path, younger), self._max_bytes)
                 disk.replace_file(younger, kept, "trainer.egress.old", mode=0o600)
             disk.remove(path, "trainer.egress.old")
-            log.info("egress_lines_dropped", file=path.name)
+            log.info("egress_lines_dropped", file=path.name, num_lines=num_lines)
 
     def _refusal(self, error: OSError) -> NotWrittenDown:
         """Return the error for a disk that refuses, without its path, which stays on this machine."""
@@ -338,32 +341,35 @@ def lines_in(folder: Path) -> Iterator[Line | None]:
                     yield parsed(raw)
 
 
-def _worth_keeping(paths: Iterable[Path], max_bytes: int) -> bytes:
-    """Return the lines of two old files that stay: none that a refusal makes, each once, and the newest of each run.
+def _worth_keeping(paths: Iterable[Path], max_bytes: int) -> tuple[bytes, int]:
+    """Return the lines of two old files that stay, none of a refusal and each once, and how many go.
 
-    Who asks in vain, or one run for ever, takes the room of no other lines: each run has an equal share, or what it needs.
+    Who asks in vain, one run for ever or for run after run takes no room of others' lines: each hour has an equal share, or
+    what it needs, and in it each run, whose newest lines stay.
     """
-    lines: dict[str, tuple[str, builtins.bytes]] = {}
+    lines: dict[str, tuple[str, str, builtins.bytes]] = {}
     for path in paths:
         with disk.open_regular(path) as file:
             for raw in iter(lambda file=file: file.readline(MAX_LINE_BYTES), b""):  # type: ignore[misc]  # bound now
                 line = parsed(raw)
                 if line is not None and line.what not in LESSER:
-                    lines.setdefault(line.name, (line.run, raw))
-    sizes = Counter[str]()
-    for run, raw in lines.values():
-        sizes[run] += len(raw)
-    left, share = max_bytes, 0
-    for num_larger, size in zip(range(len(sizes), 0, -1), sorted(sizes.values()), strict=True):
-        share = left // num_larger
-        left -= min(size, share)
-    kept: list[builtins.bytes] = []
-    taken = Counter[str]()
-    for run, raw in reversed(lines.values()):
-        taken[run] += len(raw)
-        if taken[run] <= share:
-            kept.append(raw)
-    return b"".join(reversed(kept))
+                    lines.setdefault(line.name, (line.time[:HOUR], line.run, raw))
+    of_run, of_hour = Counter[tuple[str, str]](), Counter[str]()
+    turns: dict[str, int] = {}
+    for name, (hour, run, _) in reversed(lines.items()):
+        turns[name] = of_run[hour, run]
+        of_run[hour, run] += 1
+    for name in sorted(lines, key=lambda name: turns[name]):  # of an hour's lines of one turn the oldest first
+        hour = lines[name][0]
+        turns[name], of_hour[hour] = of_hour[hour], of_hour[hour] + 1
+    left = max_bytes
+    kept = set[str]()
+    for name in sorted(lines, key=lambda name: turns[name]):
+        left -= len(lines[name][-1])
+        if left < 0:
+            break
+        kept.add(name)
+    return b"".join(raw for name, (*_, raw) in lines.items() if name in kept), len(lines) - len(kept)
 
 
 def most_releases(folder: Path) -> int:

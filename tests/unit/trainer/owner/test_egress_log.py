@@ -121,6 +121,20 @@ def test_refusals_and_a_run_that_is_asked_for_ever_push_nothing_else_out(tmp_pat
     assert sum(path.stat().st_size for path in old_files(tmp_path)) <= 3000 * MAX_OLD_FILES
 
 
+@pytest.mark.parametrize("lines_an_hour", [1000, 60])
+def test_run_after_run_pushes_nothing_else_out(tmp_path: Path, lines_an_hour: int) -> None:
+    hours = iter(number / lines_an_hour for number in itertools.count())
+    log = EgressLog(tmp_path, max_bytes=3000, clock=lambda: 3600.0 * int(next(hours)))
+    write(log, Message.whole(What.JOIN, b"join"))
+    write(log, commit(1))
+    for number in range(300):
+        write(log, commit(2, run=f"another-{number}"))
+    found = [(line.what, line.run) for line in lines_in(tmp_path) if line is not None]
+    assert found[:2] == [("join", ""), ("commit", "run-1")]
+    assert found[-1] == ("commit", "another-299")
+    assert sum(path.stat().st_size for path in old_files(tmp_path)) <= 3000 * MAX_OLD_FILES
+
+
 def test_the_most_releases_stay_known_when_their_record_is_older_and_when_files_are_begun_anew(tmp_path: Path) -> None:
     num = 3
     log = EgressLog(tmp_path, max_bytes=600, releases=lambda: num)
