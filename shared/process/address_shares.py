@@ -14,6 +14,9 @@ KEPT = 4
 NETWORK_BITS = 64
 """Bits of an IPv6 address that tell callers apart: whoever has one has all others of its network."""
 
+NEIGHBOUR_BITS = {4: 24, 6: 48}
+"""Bits of the addresses that one party is commonly given, by the version of IP."""
+
 
 class AddressShares:
     """Count of open connections by address; used by one thread at a time."""
@@ -66,6 +69,15 @@ def network_of(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))
+
+
+def neighbourhood_of(host: str) -> str:
+    """Return the network from which one party may have many addresses; other text stays as it is."""
+    try:
+        network = ipaddress.ip_network(host, strict=False)
+    except ValueError:
+        return host
+    return str(network.supernet(new_prefix=min(network.prefixlen, NEIGHBOUR_BITS[network.version])))
 
 
 def plain_host(host: str) -> str:

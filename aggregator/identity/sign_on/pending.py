@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from fedplcc.aggregator.identity.sign_on.id_tokens import refused
 from fedplcc.shared.errors import Overloaded
+from fedplcc.shared.process.address_shares import neighbourhood_of
 
 PENDING_S = 600.0
 """Longest time from the beginning of a sign-on to its end."""
 MOST_PENDING = 1_024
-"""Most sign-ons that have begun and not ended: for one more, the oldest of the address that has most is forgotten."""
+"""Most sign-ons that have begun and not ended. For one more, one makes way of the neighbourhood that has most, and in it of
+the address that has most: the oldest, and before it one at a terminal that does not ask."""
 MOST_TERMINALS = 32
 """Most of one address at terminals that ask for their end; another one waits."""
 SILENT_S = 30.0
@@ -43,6 +45,10 @@ class Begun:
     nonce: str = field(default_factory=lambda: new_secret(), repr=False)
     verifier: str = field(default_factory=lambda: new_secret(), repr=False)
     """What the code's challenge is the SHA-256 of (RFC 7636)."""
+    neighbourhood: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.neighbourhood = neighbourhood_of(self.address)
 
 
 class Pending:
@@ -71,8 +77,7 @@ class Pending:
         """Keep a sign-on; returns its handle."""
         self._forget_ended()
         if len(self._begun) >= MOST_PENDING:
-            [(most, _)] = Counter(each.address for each in self._begun.values()).most_common(1)
-            self._begun.pop(next(state for state, each in self._begun.items() if each.address == most))
+            del self._begun[self._makes_way()]
         handle = new_secret()
         self._begun[challenge_of(handle)] = begun
         return handle
@@ -95,6 +100,13 @@ class Pending:
         begun = self.find(handle)
         del self._begun[challenge_of(handle)]
         return begun
+
+    def _makes_way(self) -> str:
+        kept, since = list(self._begun.items()), self._steady() - SILENT_S
+        for whose in ("neighbourhood", "address"):
+            [(most, _)] = Counter(getattr(each, whose) for _, each in kept).most_common(1)
+            kept = [(state, each) for state, each in kept if getattr(each, whose) == most]
+        return min(kept, key=lambda entry: not entry[1].device_code or entry[1].next_at > since)[0]
 
     def _forget_ended(self) -> None:
         now = self._steady()
