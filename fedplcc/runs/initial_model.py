@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedplcc.runs.backbone_digests import doubt_about_pixels, with_digests
-from fedplcc.shared.config.doubts import doubts_about
+from fedplcc.shared.config.doubts import about_single_samples, doubts_about
 from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, parse_initial_model, runs_beside
 from fedplcc.shared.config.run import FederationFile, RunConfig
 from fedplcc.shared.config.trained_input import UNNAMED_CLASSES, names_classes, other_input, other_size, role_fault
@@ -91,6 +91,8 @@ def doubts(federation: FederationFile) -> tuple[str, ...]:
     """Return sentences on what is valid and may not be what was meant, the file that a run begins with among them."""
     config, path = federation.config, federation.initial_model_file
     found = [*doubts_about(config), doubt_about_pixels(config), *_same_data(federation)]
+    if not federation.clients:  # they are to join
+        found.append(about_single_samples(config))
     if path is not None:
         manifest = manifest_beside(path)
         found.append("" if manifest is None else other_size(str(manifest["run_id"]), manifest["config"], config))

@@ -20,6 +20,16 @@ def doubts_about(config: RunConfig) -> list[str]:
     return [*filter(None, found), *_about_idle_keys(config)]
 
 
+def about_single_samples(config: RunConfig) -> str:
+    """Return a sentence on what members of a run of clients that have joined get of a single sample; else nothing."""
+    if getattr(config.method, "min_cluster_size", None) != 1:
+        return ""
+    return (
+        "method.min_cluster_size = 1: of a client's only sample of a class, and of any cluster of one, every member of the "
+        "run gets the feature, bit for bit; 2, which config init writes for clients that have joined, keeps it there"
+    )
+
+
 def _about_idle_keys(config: RunConfig) -> Iterator[str]:
     """Yield a sentence on each reason for which keys do nothing that somebody has set to another value than the default."""
     for why, keys in _idle(config):

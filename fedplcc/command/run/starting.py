@@ -57,6 +57,7 @@ def start(
     """
     from fedplcc.runs.configuration import Overrides, chosen_file, read_federation
     from fedplcc.runs.initial_model import doubts
+    from fedplcc.shared.config.doubts import about_single_samples
     from fedplcc.shared.process import traces
     from fedplcc.terminal.progress import console_for, shown_transfers
 
@@ -79,7 +80,8 @@ def start(
     traces.set_up("command")
     run, notes = ask_gateway(way, begin)
     print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
-    for sentence in filter(None, dict.fromkeys((*notes, *doubts(federation)))):
+    found = (*notes, *doubts(federation), about_single_samples(federation.config))
+    for sentence in filter(None, dict.fromkeys(found)):
         say(sentence)
 
 

@@ -255,7 +255,8 @@ class QuorumSection(Section):
     client; at least the aggregator's lease. It never waits for a client whose lease ran out or that reports that it cannot
     do its task. Choose it longer than a client's longest work without reported progress: reading its data, or clustering."""
     on_no_quorum: Literal["wait", "fail"] = "wait"
-    """Behaviour of a run that cannot reach its quorum: wait for clients, and name them, or fail."""
+    """Behaviour of a run that cannot reach its quorum: wait for clients, and name them, or fail. Clients that a round did
+    not draw take nobody's place: with "fail" one that stays away ends a run whose quorum needs its whole cohort."""
 
     @model_validator(mode="after")
     def _somebody_may_be_missing(self) -> Self:

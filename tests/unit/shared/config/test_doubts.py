@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedplcc.runs.initial_model import doubts
 from fedplcc.shared.config.doubts import doubts_about
 from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, with_recipe
 from fedplcc.shared.config.run import parse_federation
@@ -44,6 +45,23 @@ def test_a_rule_against_liars_by_whose_counts_clients_weigh_is_said(
 
 
 SMALL = {**MINE, "model": {"name": "cnn4"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "clients", "is_said"),
+    [
+        ("fedplcc", {}, {}, True),
+        ("fedplcc", {"min_cluster_size": 2}, {}, False),
+        ("fedplcc", {}, {name: {"data": f"npz:{name}.npz"} for name in "ab"}, False),
+        ("fedavg", {}, {}, False),
+    ],
+)
+def test_that_members_of_a_deployed_run_get_single_samples_is_said(
+    method: str, values: dict[str, Any], clients: dict[str, Any], is_said: bool
+) -> None:
+    run = {**MINE["run"], "method": method, "rounds": 3}
+    federation = parse_federation({**SMALL, "run": run, "method": values, "clients": clients})
+    assert ["bit for bit" in each for each in doubts(federation)] == [True] * is_said
 
 
 @pytest.mark.parametrize(
