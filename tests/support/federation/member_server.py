@@ -15,6 +15,7 @@ from fedplcc.aggregator.servicer.calls import call
 from fedplcc.shared.convert.updates import inline_blobs_of, update_from_commit
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from fedplcc.shared.process.allocator import keep_freed_memory
+from fedplcc.shared.process.log import set_up
 from fedplcc.shared.wire.serving.caller import Callers, Certificates
 from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.tls import ServerTls
@@ -59,4 +60,5 @@ async def serve(given: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     keep_freed_memory()
+    set_up("debug")
     asyncio.run(serve(json.loads(sys.stdin.readline())))

@@ -33,7 +33,7 @@ MOST_MIB = UNREAD_BYTES / 2**20 * NUM_CALLS + 24.0
 MOST_WAIT_S = amount(5.0, 1.0)
 """Most that 99 of 100 heartbeats of another wait: milliseconds, and the rest is for a machine with other work."""
 DEADLINE_S = 60.0
-REVOKED_MEMBER = """
+CALLER = """
 import json, sys
 import grpc
 from fedplcc.shared.wire.channels import open_channel
@@ -41,7 +41,7 @@ from tests.support.federation.certificates import Held
 
 given = json.loads(sys.stdin.readline())
 held = Held(given["key"].encode(), given["chain"].encode(), given["roots"].encode())
-dearest = b"\\x2a\\x00" * (2 << 20)  # two million empty entries in 4 MiB
+request = bytes.fromhex(given["unit"]) * given["num_units"]
 channels = [open_channel(f"127.0.0.1:{given['port']}", tls=held.tls) for _ in range(given["num_calls"])]
 for channel in channels:
     grpc.channel_ready_future(channel).result(60)
@@ -49,7 +49,7 @@ print("begun", flush=True)
 codes = set()
 for method in given["methods"] * given["num_times"]:
     path = f"/fedplcc.v1.RoundService/{method}"
-    calls = [channel.unary_unary(path).future(dearest, timeout=60) for channel in channels]
+    calls = [channel.unary_unary(path).future(request, timeout=60) for channel in channels]
     codes |= {call.code().name for call in calls}
 print(*sorted(codes), flush=True)
 """
@@ -131,19 +131,46 @@ def check_felt(seconds: Sequence[float]) -> str:
     return f"another's heartbeat p99 {p99_s:.3f} s, at most {seconds[-1]:.3f} s"
 
 
-def test_a_revoked_members_largest_requests_cost_neither_memory_nor_others_time(covered: Callable[[str], None]) -> None:
+def grown_by_calls(*, is_revoked: bool, **calls: object) -> tuple[float, str, list[float]]:
+    """Memory of a server after a member's calls, their codes, and seconds of another's heartbeats, the longest last."""
     authority = TestAuthority()
     ann, bob = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.CLIENT, "bob")
-    revoked = [serial_of(x509.load_pem_x509_certificate(ann.chain_pem))]
+    revoked = [serial_of(x509.load_pem_x509_certificate(ann.chain_pem))] if is_revoked else []
     serving = ["-m", "tests.support.federation.member_server"]
     with process(serving, as_json(authority.server, roots=authority.roots_pem.decode(), revoked=revoked)) as server:
         port = int(line_of(server))
-        counts = {"port": port, "num_calls": NUM_CALLS, "num_times": NUM_TIMES, "methods": METHODS}
-        with process(["-c", REVOKED_MEMBER], as_json(ann, **counts)) as attacker:
+        with process(["-c", CALLER], as_json(ann, port=port, **calls)) as attacker:
             assert line_of(attacker) == "begun"
             before_mib = memory_mib(server.pid, "VmRSS")
             codes, seconds = asyncio.run(heartbeats_s(port, bob, attacker))
-            grown_mib = memory_mib(server.pid, "VmHWM") - before_mib
+            return memory_mib(server.pid, "VmHWM") - before_mib, codes, seconds
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "codes"),
+    [
+        (
+            "Heartbeat",
+            round_service_pb2.HeartbeatRequest(run_id="://:::" * 6000).SerializeToString(),
+            {"OK"},
+        ),
+        ("No" + "://:::" * 1000, b"", {"UNIMPLEMENTED"}),
+    ],
+    ids=["a run's id", "a method"],
+)
+def test_a_text_that_a_log_could_take_long_for_costs_another_no_time(
+    method: str, request_: bytes, codes: set[str], covered: Callable[[str], None]
+) -> None:
+    calls = {"num_calls": 1, "num_times": 20, "methods": [method], "unit": request_.hex(), "num_units": 1}
+    _grown_mib, found, seconds = grown_by_calls(is_revoked=False, **calls)
+    covered(f"{len(method) + len(request_)} characters: {check_felt(seconds)}; {found}")
+    assert set(found.split()) == codes
+
+
+def test_a_revoked_members_largest_requests_cost_neither_memory_nor_others_time(covered: Callable[[str], None]) -> None:
+    counts = {"num_calls": NUM_CALLS, "num_times": NUM_TIMES, "methods": METHODS}
+    # Two million empty entries in 4 MiB.
+    grown_mib, codes, seconds = grown_by_calls(is_revoked=True, unit="2a00", num_units=2 << 20, **counts)
     calls = f"{NUM_CALLS * NUM_TIMES} calls of each of {len(METHODS)} RPCs"
     covered(f"{calls}: {grown_mib:.0f} MiB, {check_felt(seconds)}; {codes}")
     assert set(codes.split()) <= {"UNAUTHENTICATED", "PERMISSION_DENIED", "UNAVAILABLE", "INTERNAL"}, codes
