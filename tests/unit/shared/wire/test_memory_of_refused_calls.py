@@ -151,10 +151,10 @@ def grown_by_calls(*, is_revoked: bool, **calls: object) -> tuple[float, str, li
     [
         (
             "Heartbeat",
-            round_service_pb2.HeartbeatRequest(run_id="://:::" * 6000).SerializeToString(),
+            round_service_pb2.HeartbeatRequest(run_id="k://" + ":" * 40_000).SerializeToString(),
             {"OK"},
         ),
-        ("No" + "://:::" * 1000, b"", {"UNIMPLEMENTED"}),
+        ("No://" + ":" * 28_000, b"", {"UNIMPLEMENTED"}),
     ],
     ids=["a run's id", "a method"],
 )
