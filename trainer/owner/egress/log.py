@@ -287,7 +287,7 @@ class EgressLog:
         disk.remove(self._path, "trainer.egress")
         self._known, self._end, self._is_named = set(), 0, False
         for path, younger in list(itertools.pairwise(old))[: max(0, len(old) + 1 - MAX_OLD_FILES)]:
-            num_lines = None
+            num_lines: int | None = None
             with suppress(OSError):  # without room for another file all of the oldest go
                 kept, num_lines = _worth_keeping((path, younger), self._max_bytes)
                 disk.replace_file(younger, kept, "trainer.egress.old", mode=0o600)

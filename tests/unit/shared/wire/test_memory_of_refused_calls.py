@@ -182,7 +182,7 @@ def grown_by_commits(counts: Sequence[int], *, keeps: bool = False) -> tuple[lis
     authority = TestAuthority()
     ann, bob = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.CLIENT, "bob")
     given = as_json(authority.server, roots=authority.roots_pem.decode(), revoked=[], keeps=keeps)
-    grown_mib, codes, felt_s = [], set[str](), []
+    grown_mib, codes, felt_s = list[float](), set[str](), list[float]()
     with process(["-m", "tests.support.federation.member_server"], given) as server:
         port = int(line_of(server))
         with process(["-c", MEMBER], as_json(ann, port=port)) as member:
