@@ -1,8 +1,9 @@
 """The worker of a trainer: follows tasks, does the newest one, sends heartbeats, and reconnects by itself.
 
 It has three threads. The caller's thread does tasks, one at a time. One thread follows the task stream: the newest task
-wins, and a task with another key cancels the one in progress. One thread sends heartbeats: at intervals, and at once when
-the activity changes.
+wins, and a task with another key cancels the one in progress. One thread sends heartbeats: at intervals, and soon after the
+activity changes. An idle trainer is silent until half of its lease is over: results, which are calls too, renew it and say
+that it is idle.
 
     task received ----> newest ------> perform ------> idle, until another is received
                           |               |
@@ -50,12 +51,10 @@ from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_me
 from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.job import FIRST_ACTIVITY
 from fedplcc.trainer.task.runner import TaskRunner
-from fedplcc.trainer.worker_state import Failure, Newest, Work
+from fedplcc.trainer.worker_state import Failure, HeartbeatTurns, Lease, Newest, Work
 
 RETRY_FAILED_S = 30.0
 """Pause before a failed task is tried again although it has not changed: its data may have been repaired."""
-LEAST_GAP_S = 0.1
-"""Least time between two heartbeats: a tiny task changes its activity more often than anybody needs to know."""
 VAIN_PER_S, VAIN_AT_ONCE = 1.0, 100.0
 """Tasks that are not done, reasons for none, and streams that begin, of a second and at once: each leaves lines on this
 site's disk."""
@@ -101,12 +100,10 @@ class Worker:
         self._failure: Failure | None = None
         self._record: Client | None = None
         self._outbox: list[Heartbeat] = []
-        self._heartbeat_interval_s: float | None = None
-        self._lease_s, self._answered_at = 0.0, 0.0
+        self._lease, self._turns = Lease(), HeartbeatTurns(lambda: self._is_ending)
         self._fatal: FedplccError | None = None
-        # Simple queues: only their `put` may be called from a signal handler that interrupts any code.
+        # A simple queue: only its `put` may be called from a signal handler that interrupts any code.
         self._tasks_changed: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._heartbeat_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_ending = False
         self._is_connected = False
         self._is_answered = False
@@ -118,14 +115,14 @@ class Worker:
     @property
     def is_well(self) -> bool:
         """Whether the client's lease holds and the last task did not fail; any thread may call it."""
-        is_in = self._is_connected and time.monotonic() < self._answered_at + self._lease_s
+        is_in = self._is_connected and self._lease.holds
         return is_in and (self._failure is None or self._failure.reason in OWNERS_WORDS)
 
     def end(self) -> None:
         """Ask to end within one batch; may be called from a signal handler."""
         self._is_ending = True
         self._tasks_changed.put(None)
-        self._heartbeat_asked.put(None)
+        self._turns.ask()
 
     def run(self) -> None:
         """Act for the client until `end` is called.
@@ -186,6 +183,8 @@ class Worker:
         if task.kind not in WORK or task.run is None:
             self._say_idle(task)
             self._handled(task, None)
+            if task.run is not None:  # to stop
+                self._ended_untold()
             return
         self._why_idle, self._worked_for = "", task.run.run_id
         work = Work(task, FIRST_ACTIVITY[task.kind])
@@ -204,11 +203,18 @@ class Worker:
             work.trace(seconds, self._client.client_id, outcome)
         with self._lock:
             self._work = None
-        self._heartbeat_asked.put(None)
+        if outcome == "done":
+            self._lease.renew(self._lease.num_untold)
+            return
+        self._ended_untold()
         if outcome == "cancelled":
             self._refresh(task)
-        if outcome != "done":
-            pause(self._vain.take("task"), lambda: self._is_ending)
+        pause(self._vain.take("task"), lambda: self._is_ending)
+
+    def _ended_untold(self) -> None:
+        """Have a heartbeat tell the aggregator that work has ended: a run that stops waits for that."""
+        self._lease.num_untold += 1
+        self._turns.ask()
 
     def _say_idle(self, task: Task) -> None:
         """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
@@ -254,13 +260,13 @@ class Worker:
             work.progress = progress
             if is_new:
                 work.change(activity)
-                self._heartbeat_asked.put(None)
+                self._turns.ask()
 
         def on_problem(problem: ClientProblem) -> None:
             self._send(work, problem)
 
         log.info("task_begun", task=task.kind.value)
-        self._heartbeat_asked.put(None)
+        self._turns.ask()
         connection = self._client.for_task(should_stop)
         with self._metrics.task(task.kind), passing("fedplcc.trainer.task", task.kind.value):
             try:
@@ -303,7 +309,7 @@ class Worker:
         with self._lock:
             # A report replaces an equal one that still waits: reports do not pile up while the aggregator is away.
             self._outbox = [waiting for waiting in self._outbox if waiting.problem != problem] + [heartbeat]
-        self._heartbeat_asked.put(None)
+        self._turns.ask()
 
     # The thread that follows the task stream
 
@@ -314,7 +320,7 @@ class Worker:
             assert self._record is not None
             try:
                 membership = self._client.join(self._record)
-                self._heartbeat_interval_s, self._lease_s = membership.heartbeat_interval_s, membership.lease_s
+                self._lease.granted(membership)
                 self._forget(membership.forgotten_runs)
                 if self._gate is not None:
                     self._gate.forget(but_of=membership.open_runs)
@@ -324,7 +330,6 @@ class Worker:
                         end = step
                         continue
                     trouble, waits = None, backoff(self._client.rng)
-                    self._answered_at = time.monotonic()
                     self._connected(True)
                     self._push(step)
                 if end is StreamEnd.REFRESHED:
@@ -335,7 +340,7 @@ class Worker:
             except Cancelled:
                 return
             except FedplccError as error:
-                is_first = self._heartbeat_interval_s is None
+                is_first = self._lease.interval_s is None
                 if isinstance(error, CertificateRevoked) or (is_first and isinstance(error, InvalidArgument)):
                     self._fatal = error
                     self.end()
@@ -388,9 +393,10 @@ class Worker:
     def _send_heartbeats(self) -> None:
         while not self._is_ending:
             begin = time.monotonic()
-            if self._heartbeat_interval_s is not None:
+            if self._lease.interval_s is not None:
                 try:
-                    self._send_all()
+                    if not self._may_be_silent():
+                        self._send_all()
                     self._follow_owner()
                 except Cancelled:
                     return
@@ -402,7 +408,7 @@ class Worker:
                 except Exception as error:
                     self._log_trouble(Internal.reason, type(error).__name__, error)
                     self._vain.take("join")
-            self._wait_for_heartbeat(begin)
+            self._turns.wait(begin, self._lease.interval_s or 1.0, lambda: self._work is not None and not self._outbox)
         self._say_leaving()
         # The caller's thread may wait for an answer; this ends its call.
         self._client.close()
@@ -431,9 +437,14 @@ class Worker:
             self._client.heartbeat(report)
             self._gate.told(decision)
 
+    def _may_be_silent(self) -> bool:
+        is_idle = self._work is None and not self._outbox and not self._site_log.has_lines
+        return is_idle and self._is_connected and self._lease.may_wait()
+
     def _send_all(self) -> None:
         """Send waiting reports, then a heartbeat."""
         while True:
+            num_untold = self._lease.num_untold
             with self._lock:
                 work = self._work
                 report = self._outbox[0] if self._outbox else None
@@ -442,7 +453,8 @@ class Worker:
                 is_wanted = self._site_log.send(heartbeat, self._client.heartbeat)
             else:
                 is_wanted = self._client.heartbeat(heartbeat)
-            self._answered_at, self._is_answered = time.monotonic(), True
+            self._lease.renew(num_untold if report is None and work is None else -1)
+            self._is_answered = True
             if report is None:
                 break
             with self._lock:
@@ -464,15 +476,3 @@ class Worker:
             progress=work.progress,
             readings=readings,
         )
-
-    def _wait_for_heartbeat(self, last: float) -> None:
-        """Wait until a heartbeat is due or asked for; several requests within `LEAST_GAP_S` are answered by one heartbeat.
-
-        The interval starts when the last heartbeat started: on a slow link its answer takes longer than the interval.
-        """
-        due = last + (self._heartbeat_interval_s or 1.0)
-        with suppress(queue.Empty):
-            self._heartbeat_asked.get(timeout=max(0.0, due - time.monotonic()))
-            pause(last + min(LEAST_GAP_S, due - last) - time.monotonic(), lambda: self._is_ending)
-            while True:
-                self._heartbeat_asked.get_nowait()

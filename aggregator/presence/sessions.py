@@ -75,8 +75,10 @@ class Session:
         return self.problem if is_of_all else None
 
     def has_worked(self, run_id: str) -> None:
-        """Record a finished task, which ends a fatal problem."""
+        """Record a finished task, which ends a fatal problem; the client is idle until it says otherwise."""
         self.num_problems = 0
+        if self.heartbeat.run_id == run_id:
+            self.heartbeat = replace(self.heartbeat, activity=ClientActivity.IDLE, run_id="", round=0, progress=0.0)
         self.hindrances.pop(run_id, None)
         if self.problem is not None and self.problem.is_fatal:
             self.problem = None

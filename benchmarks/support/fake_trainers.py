@@ -23,6 +23,7 @@ import grpc.aio
 
 from benchmarks.support.members import Served
 from benchmarks.support.models import Updates
+from fedplcc.shared.convert.membership import membership_from_proto
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
@@ -31,6 +32,7 @@ from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import FEATURE_DIM, MODEL
 from fedplcc.shared.wire.channels import open_aio_channel
 from fedplcc.trainer.aggregator.round_service import INLINE_BYTES
+from fedplcc.trainer.worker_state import Lease
 
 CLASSES = ("one", "other")
 NUM_EXAMPLES = 100
@@ -106,7 +108,7 @@ class _Client:
     def __init__(self, clients: Clients, served: Served, name: str) -> None:
         self._clients, self._name, self._token = clients, name, uuid.uuid4().hex
         self._stub: Any = round_grpc.RoundServiceStub(open_aio_channel(served.address, tls=served.members.tls(name)))
-        self._interval_s, self._max_inline_bytes = 2.0, 0
+        self._lease, self._max_inline_bytes = Lease(), 0
         self._busy: tuple[str, int] | None = None
         self._committed: tuple[str, int] | None = None
         self._update: tuple[tuple[str, int], bytes] | None = None
@@ -124,15 +126,20 @@ class _Client:
         async with self._clients.joining:
             answer = await self._stub.Join(request, timeout=CALL_S)
         self._max_inline_bytes = answer.limits.max_inline_bytes
-        self._interval_s = answer.heartbeat_interval.ToTimedelta().total_seconds()
+        self._lease.granted(membership_from_proto(answer))
         self._clients.seen.num_joins += 1
 
     async def beat(self) -> None:
-        """Send signs of life; the clients of a fleet do so at different moments."""
+        """Send signs of life as a trainer does, at intervals alone; the clients of a fleet do so at different moments."""
         request = round_pb2.HeartbeatRequest(client_id=self._name, instance_token=self._token)
-        await asyncio.sleep(self._interval_s * random.random())
+        interval_s = self._lease.interval_s or 2.0
+        await asyncio.sleep(interval_s * random.random())
         due = time.monotonic()
         while True:
+            due = max(due + interval_s, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            if not self._busy and self._lease.may_wait():
+                continue
             request.run_id, request.round = self._busy or ("", 0)
             activity = types_pb2.CLIENT_ACTIVITY_TRAINING if self._busy else types_pb2.CLIENT_ACTIVITY_IDLE
             request.activity = activity
@@ -140,8 +147,7 @@ class _Client:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await self._stub.Heartbeat(request, timeout=CALL_S)
                 self._clients.seen.heartbeat_s.append(time.perf_counter() - begin)
-            due = max(due + self._interval_s, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
+                self._lease.renew(-1 if request.run_id else 0)
 
     async def follow(self) -> None:
         """Do each task as it comes; a task that comes again, from a new stream, is begun again."""
@@ -189,6 +195,7 @@ class _Client:
                     break
                 await asyncio.sleep(AGAIN_S * random.random())
         self._busy = None
+        self._lease.renew(0)
 
     async def _download(self, blob: types_pb2.BlobRef) -> None:
         request = round_pb2.DownloadBlobRequest(

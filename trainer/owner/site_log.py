@@ -80,6 +80,11 @@ class SiteLog(logging.Handler):
         self._last_us = max(int(self._clock() * 1e6), self._last_us + 1)
         return replace(told, time=self._last_us / 1e6)
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether lines wait."""
+        return bool(self._waiting)
+
     def send(self, heartbeat: Heartbeat, send: Callable[[Heartbeat], bool]) -> bool:
         """Send a heartbeat with the lines that wait, or without them: no line may cost the client its lease.
 

@@ -34,7 +34,8 @@ from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.owner.approval.gate import Look
 from fedplcc.trainer.readings.metrics import TrainerMetrics
-from fedplcc.trainer.worker import LEAST_GAP_S, Worker
+from fedplcc.trainer.worker import Worker
+from fedplcc.trainer.worker_state import LEAST_GAP_S, Lease
 from tests.support import present
 from tests.support.federation.processes import eventually
 from tests.unit.trainer.scripted_worker import (
@@ -351,7 +352,31 @@ def test_two_heartbeats_are_never_closer_than_the_least_gap_however_quickly_the_
     shell.push(ROUND_1)
     shell.await_outcome("done")
     assert times[-1] - times[0] >= 9 * LEAST_GAP_S - 0.05
+
+
+def test_a_stopped_trainer_that_was_silent_says_at_once_that_it_is_idle(shell: Shell) -> None:
+    shell.client.heartbeat_interval_s = 600.0
+    shell.push(StreamEnd.REFRESHED)
+    shell.await_joins(2)
+    shell.push(ROUND_1)
+    shell.await_outcome("done")
+    while not shell.client.heartbeats.empty():
+        shell.client.heartbeats.get()
+    shell.push(replace(ROUND_1, kind=TaskKind.STOP))
     shell.await_idle()
+
+
+def test_a_heartbeat_waits_while_half_of_the_lease_is_left_and_the_aggregator_knows_that_the_client_is_idle() -> None:
+    lease = Lease(interval_s=200.0, lasts_s=1000.0)
+    lease.renew(told=0)
+    assert lease.may_wait()
+    lease.renewed_at -= 301.0  # at the next turn less than half would be left
+    assert not lease.may_wait()
+    lease.renew(told=-1)
+    assert not lease.may_wait()
+    lease.renew(told=0)
+    lease.num_untold += 1
+    assert not lease.may_wait()
 
 
 def test_a_trainer_is_well_from_its_first_task_until_the_connection_breaks(shell: Shell) -> None:

@@ -45,6 +45,16 @@ def test_what_a_call_records_while_the_same_instance_joins_again_is_kept(session
     assert (after.problem, after.client.num_examples) == (problem, 3)
 
 
+def test_who_has_finished_a_runs_task_is_idle_until_it_says_otherwise(sessions: Sessions) -> None:
+    session = sessions.check("ann", "first")
+    training = Heartbeat(client_id="ann", activity=ClientActivity.TRAINING, run_id="run", readings={"loss": 1.0})
+    sessions.record_heartbeat(session, training)
+    session.has_worked("another")
+    assert session.heartbeat == training
+    session.has_worked("run")
+    assert session.heartbeat == Heartbeat(client_id="ann", readings={"loss": 1.0})
+
+
 def test_another_token_is_refused_while_the_lease_lives(sessions: Sessions, clock: Clock) -> None:
     clock.now = 106.0
     with pytest.raises(ClientIdTaken, match="wait 4 s") as refused:
