@@ -19,6 +19,9 @@ from fedplcc.shared.types import BlobRef, Client, Evaluation, Event, Round, Run,
 
 Write = Callable[[Transaction], None]
 
+_REMOVALS = frozenset(("update_damaged", "update_removed", "report_removed"))
+"""Events of a step that takes an update or a report away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -58,6 +61,8 @@ class Step:
         if self.request is not None:
             transaction.add_control_request(self.request)
         earlier, current = before.current_round, self.states[1].current_round
+        if not any(event.type in _REMOVALS for event in self.events):
+            return  # known without a look at what a thousand clients have
         if earlier is not None and current is not None and current.number == earlier.number:
             for client_id in sorted(came_and_gone(earlier.updates, current.updates)[1]):
                 transaction.remove_update(final.run_id, earlier.number, earlier.updates[client_id])

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Dialect, Row, Table, bindparam, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from fedplcc.aggregator.store.base import ControlRequest
 from fedplcc.aggregator.store.database import revisions, rows, schema
 from fedplcc.aggregator.store.database.audit_rows import AuditReads, AuditWrites
 from fedplcc.aggregator.store.database.engines.connections import Database, database_errors
-from fedplcc.aggregator.store.database.engines.sqlite import Sqlite
+from fedplcc.aggregator.store.database.engines.sqlite import Sqlite, write_many
 from fedplcc.aggregator.store.database.identity_rows import IdentityReads, IdentityWrites
 from fedplcc.aggregator.store.database.key_rows import KeyReads, KeyWrites
 from fedplcc.aggregator.store.database.label_rows import LabelReads, LabelWrites
@@ -261,9 +261,7 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
         for table in _TABLES:
             if table in gathered:
                 is_new = table in (schema.updates, schema.evaluations)
-                names = tuple(gathered[table][0])
-                statement = _insert_into(table) if is_new else _upsert_into(table, names, self._connection.dialect.name)
-                self._connection.execute(statement, gathered[table])
+                self._write(table, gathered[table], is_new=is_new)
 
     def add_run(self, run: Run, *, request_id: str, request_hash: str) -> None:
         self._insert(schema.runs, {**rows.run_row(run), "request_id": request_id, "request_hash": request_hash})
@@ -327,12 +325,22 @@ class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
 
     def add_events(self, events: Sequence[Event]) -> None:
         if events:
-            is_sqlite = self._connection.dialect.name == "sqlite"
-            statement = _insert_into(schema.events) if is_sqlite else _ADD_EVENT
-            self._connection.execute(statement, [rows.event_row(event) for event in events])
+            self._write(schema.events, [rows.event_row(event) for event in events], is_new=True)
 
     def _gather(self, table: Table, row: Mapping[str, Any]) -> None:
         self._gathered.setdefault(table, []).append(row)
+
+    def _write(self, table: Table, found: Sequence[Mapping[str, Any]], *, is_new: bool) -> None:
+        """Insert rows with the same columns; one that is not new may be there, and is replaced."""
+        connection, names = self._connection, tuple(found[0])
+        if connection.dialect.name == "sqlite":
+            text, convert = _driver_statement(table, names, is_new, connection.dialect)
+            write_many(connection, text, [convert(row) for row in found])
+        elif table is schema.events:
+            connection.execute(_ADD_EVENT, found)
+        else:
+            statement = _insert_into(table) if is_new else _upsert_into(table, names, connection.dialect.name)
+            connection.execute(statement, found)
 
     def _insert(self, table: Table, values: Mapping[str, Any]) -> None:
         self._connection.execute(_insert_into(table), values)
@@ -359,6 +367,24 @@ def _upsert_into(table: Table, names: tuple[str, ...], dialect: str) -> Any:
     if not changed:
         return statement.on_conflict_do_nothing(index_elements=key)
     return statement.on_conflict_do_update(index_elements=key, set_=changed)
+
+
+@functools.cache
+def _driver_statement(
+    table: Table, names: tuple[str, ...], is_new: bool, dialect: Dialect
+) -> tuple[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]]:
+    """Return the text of a statement that writes rows of SQLite, and what makes a row its values.
+
+    Compiled once: to look a statement up and to prepare for its results takes SQLAlchemy longer than it takes the database.
+    """
+    statement = _insert_into(table) if is_new else _upsert_into(table, names, dialect.name)
+    compiled = statement.compile(dialect=dialect, column_keys=names)
+    found = [(name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in compiled.positiontup]
+
+    def convert(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] if processor is None else processor(row[name]) for name, processor in found)
+
+    return compiled.string, convert
 
 
 _TABLES = tuple(schema.metadata.sorted_tables)

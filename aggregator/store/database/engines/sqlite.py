@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, bindparam, create_engine, event, insert, select, update
+from sqlalchemy import URL, create_engine, event, insert, select, update
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
 from fedplcc.aggregator.store.database import schema
 from fedplcc.aggregator.store.database.engines.connections import ANOTHER_WROTE, lost
@@ -32,12 +34,7 @@ BUSY_TIMEOUT_S = 30
 COMMITTED = "committed"
 """Name of the file with the number of committed transactions."""
 DIGITS = 19
-_COUNT = (
-    update(schema.writer)
-    .where(schema.writer.c.token == bindparam("claimed"))
-    .values(transactions=schema.writer.c.transactions + 1)
-    .returning(schema.writer.c.transactions)
-)
+_COUNT = "UPDATE writer SET transactions = transactions + 1 WHERE token = ? RETURNING transactions"
 
 
 class Sqlite:
@@ -105,7 +102,7 @@ class Sqlite:
         if self._lost:
             raise StoreUnavailable(self._lost)
         with self.undivided() as connection:
-            count = connection.execute(_COUNT, {"claimed": self._token}).scalar()
+            count = connection.exec_driver_sql(_COUNT, (self._token,)).scalar()
             if count is None:
                 self._lost = lost(self.name, ANOTHER_WROTE)
                 self._on_lost(self._lost)
@@ -127,6 +124,15 @@ class Sqlite:
         if self._counter is not None:
             os.close(self._counter)
             self._counter = None
+
+
+def write_many(connection: Connection, text: str, values: list[tuple[Any, ...]]) -> None:
+    """Run a statement without an answer for each of these values; its errors are those of SQLAlchemy."""
+    driver: Any = connection.connection.driver_connection
+    try:
+        driver.executemany(text, values)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(text, None, error, sqlite3.Error, dialect=connection.dialect) from error
 
 
 def committed_count(file: Path) -> int | None:
