@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from fedplcc.aggregator.presence.progress import MAX_SETBACKS, Progress
@@ -12,19 +10,6 @@ from fedplcc.shared.types import ClientActivity, TaskKind
 TRAIN, EVALUATE = ("run", 1, TaskKind.TRAIN, 0), ("run", 1, TaskKind.EVALUATE, 0)
 IDLE, DOWNLOADING = ClientActivity.IDLE, ClientActivity.DOWNLOADING
 TRAINING, UPLOADING = ClientActivity.TRAINING, ClientActivity.UPLOADING
-
-
-def test_a_client_that_was_given_nothing_has_not_come_anywhere() -> None:
-    assert Progress().at == -math.inf
-
-
-def test_a_task_is_new_once() -> None:
-    progress = Progress()
-    progress.record_task(TRAIN, 1.0)
-    progress.record_task(TRAIN, 2.0)
-    assert progress.at == 1.0
-    progress.record_task(EVALUATE, 3.0)
-    assert progress.at == 3.0
 
 
 def test_a_heartbeat_counts_if_it_says_something_new() -> None:
@@ -64,14 +49,6 @@ def test_small_steps_of_slow_work_add_up() -> None:
         progress.record_report(TRAINING, beat / 10_000, float(beat))
         counted.append(beat - progress.at)
     assert max(counted) <= 11
-
-
-def test_bytes_count_without_any_heartbeat() -> None:
-    progress = Progress()
-    progress.record_task(TRAIN, 0.0)
-    for now, end, at in ((1.0, 10, 1.0), (2.0, 20, 2.0), (3.0, 9_999, 3.0), (4.0, 10_000, 4.0)):
-        progress.record_bytes("model", end, 10_000, now)
-        assert progress.at == at
 
 
 def test_bytes_that_mean_nothing_hold_no_round_for_ever() -> None:

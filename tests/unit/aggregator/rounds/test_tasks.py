@@ -31,49 +31,6 @@ def test_the_phase_of_the_round_decides_what_a_client_does(phase: RoundPhase) ->
     assert (task.kind, task.round) == (IN_PHASE[phase], 0 if phase is RoundPhase.INITIALISING else 1)
 
 
-@pytest.mark.parametrize("phase", [RoundPhase.AGGREGATING, RoundPhase.COMMITTED])
-def test_while_the_aggregator_works_nobody_else_does(phase: RoundPhase) -> None:
-    assert task_in(in_phase(phase), "ann") is None
-
-
-@pytest.mark.parametrize("phase", IN_PHASE)
-def test_a_client_whose_part_is_done_has_nothing_to_do(phase: RoundPhase) -> None:
-    done = in_phase(phase, updates={"ann": an_update("ann")}, evaluations={"ann": an_evaluation("ann")})
-    assert task_in(done, "ann") is None
-
-
-@pytest.mark.parametrize("phase", IN_PHASE)
-def test_a_client_outside_the_cohort_has_nothing_to_do(phase: RoundPhase) -> None:
-    assert task_in(in_phase(phase), "eve") is None
-
-
-@pytest.mark.parametrize("status", [status for status in RunStatus if status is not RunStatus.RUNNING])
-def test_a_run_that_does_not_run_gives_no_task(status: RunStatus) -> None:
-    assert task_in(replace(in_phase(RoundPhase.COLLECTING), status=status), "ann") is None
-
-
-def test_the_first_client_is_given_the_model_that_the_run_begins_with_if_there_is_one() -> None:
-    run = in_phase(RoundPhase.INITIALISING)
-    for model, groups in ((a_blob("theirs"), (a_blob("theirs"),)), (None, ())):
-        task = present(task_in(replace(run, model=model), "ann"))
-        assert task.payload.tensor_groups == groups
-        assert not task.payload.prototype_sets
-
-
-def test_training_starts_from_the_runs_model_and_evaluation_looks_at_the_rounds() -> None:
-    train, evaluate = task_in(in_phase(RoundPhase.COLLECTING), "ann"), task_in(in_phase(RoundPhase.EVALUATING), "ann")
-    assert train is not None
-    assert evaluate is not None
-    assert train.payload.tensor_groups == (a_blob("global"),)
-    assert evaluate.payload.tensor_groups == (a_blob("new"),)
-
-
-@pytest.mark.parametrize(("method", "count"), [("fedavg", 0), ("fedplcc", 1)])
-def test_prototypes_are_sent_where_the_method_has_them(method: str, count: int) -> None:
-    task = present(task_in(replace(in_phase(RoundPhase.COLLECTING), method=method), "ann"))
-    assert len(task.payload.prototype_sets) == count
-
-
 def test_the_oldest_run_with_work_comes_first() -> None:
     older = replace(in_phase(RoundPhase.COLLECTING), run_id="older")
     newer = replace(in_phase(RoundPhase.COLLECTING), run_id="newer")
