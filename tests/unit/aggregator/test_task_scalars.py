@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,17 +30,6 @@ def test_a_client_gets_the_mean_number_of_samples_over_its_own(folder: Path) -> 
         assert scalars_of(federation, "bob") == {"alpha": pytest.approx(0.01 * 10.5 / 9)}
 
 
-def test_what_a_client_says_later_and_a_restart_change_nothing(folder: Path) -> None:
-    with LocalFederation.small(folder) as federation:
-        federation.join()
-        federation.create("feddyn")
-        federation.step()
-        before = scalars_of(federation, "ann")
-        federation.clients["bob"] = replace(federation.clients["bob"], counts=(900, 0, 900))
-        federation.restart()
-        assert scalars_of(federation, "ann") == before
-
-
 def test_a_client_that_comes_later_counts_from_then_on_and_one_in_quarantine_does_not(folder: Path) -> None:
     document = a_document("feddyn", run={"min_clients": 2, "rounds": 5})
     del document["run"]["clients"]
@@ -56,12 +44,3 @@ def test_a_client_that_comes_later_counts_from_then_on_and_one_in_quarantine_doe
         assert scalars_of(federation, "ann") == {"alpha": pytest.approx(0.01 * (12 + 9 + 3) / 3 / 12)}
         federation.coordinator.steer(run.run_id, QuarantineClient("zoe", reason="a test"))
         assert scalars_of(federation, "ann") == {"alpha": pytest.approx(0.01 * 10.5 / 12)}
-
-
-def test_a_run_of_a_method_without_numbers_records_none(folder: Path) -> None:
-    with LocalFederation.small(folder) as federation:
-        run = federation.whole_run()
-        assert run.admitted_examples == {}
-        federation.create("fedavg")
-        federation.step()
-        assert scalars_of(federation, "ann") == {}

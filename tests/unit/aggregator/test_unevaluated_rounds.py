@@ -12,11 +12,10 @@ from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.shared.errors import FedplccError
-from fedplcc.shared.steering import PauseRun, ResumeRun
 from fedplcc.shared.types import Run, RunStatus, TaskKind
 from fedplcc.state.replay import replay
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import an_evaluation
 
 ROUNDS = {"rounds": 6}
@@ -56,12 +55,6 @@ def test_training_gives_the_bytes_that_it_gives_where_every_round_is_evaluated(
         assert {**left, "accuracy": 0, "accuracy_local": 0} == {**right, "accuracy": 0, "accuracy_local": 0}
 
 
-def test_a_run_that_shares_no_model_says_in_every_line_whose_accuracy_it_would_be(federation: LocalFederation) -> None:
-    document = a_document("fedproto", run=ROUNDS, evaluation=SELDOM) | {"method": {"share_model": False}}
-    run = federation.run_to_end(federation.coordinator.create_run("request", document).run_id)
-    assert {line["accuracy_of"] for line in lines(federation, run)} == {"local"}
-
-
 def test_nobody_is_asked_for_a_report_on_another_round_and_its_history_has_none(federation: LocalFederation) -> None:
     run = whole(federation, "fedavg", evaluation=SELDOM)
     reported = [event.round for event in federation.events(run.run_id, "evaluation_reported")]
@@ -91,17 +84,6 @@ def test_a_report_on_a_round_that_is_not_evaluated_is_refused(federation: LocalF
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
-def test_a_run_that_pauses_after_such_a_round_goes_on(federation: LocalFederation) -> None:
-    run = federation.create(run=ROUNDS, evaluation=SELDOM)
-    federation.step()
-    federation.coordinator.steer(run.run_id, PauseRun(now=False))
-    federation.step()
-    paused = federation.coordinator.get_run(run.run_id)
-    assert (paused.status, paused.round_number) == (RunStatus.PAUSED, 1)
-    federation.coordinator.steer(run.run_id, ResumeRun())
-    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-
-
 def test_metrics_keep_the_accuracy_of_the_last_evaluated_round_and_move_on_with_the_losses(
     federation: LocalFederation,
 ) -> None:
@@ -119,15 +101,6 @@ def test_metrics_keep_the_accuracy_of_the_last_evaluated_round_and_move_on_with_
     committed = lines(federation, run)
     assert committed[-1]["accuracy"] is None
     assert mean() == committed[2]["accuracy"]["mean"]
-
-
-def test_the_results_of_such_a_round_are_known_as_stored(federation: LocalFederation) -> None:
-    run = whole(federation, "fedplcc", evaluation=SELDOM)
-    known = {sha256 for sha256, _ in federation.store.list_blobs()}
-    for current in federation.coordinator.list_rounds(run.run_id, after=0):
-        assert current.model is not None
-        assert current.prototypes is not None
-        assert {current.model.sha256, current.prototypes.sha256} <= known, f"round {current.number}"
 
 
 def test_such_a_round_is_replayed_and_examined_as_any_other(folder: Path) -> None:

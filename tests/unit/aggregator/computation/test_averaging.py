@@ -108,9 +108,3 @@ def test_a_client_that_comes_to_another_domain_weighs_in_it_from_the_next_fold_o
     assert moved[2] != stay[2]
     for number in (1, 2, 3):
         assert replay(tmp_path / "move", run.run_id, number).is_equal
-
-
-def test_no_other_run_has_its_clients_domains_in_its_history(tmp_path: Path) -> None:
-    with LocalFederation.small(tmp_path) as federation:
-        run = federation.whole_run(method="fedavg")
-        assert all(event.data == {} for event in federation.events(run.run_id, "round_aggregating"))

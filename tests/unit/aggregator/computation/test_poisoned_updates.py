@@ -13,27 +13,13 @@ import pytest
 import safetensors.numpy
 
 from fedplcc.aggregator.computation import prototype_checks
+from fedplcc.shared import types
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.errors import MalformedUpdate, NotInCohort
-from fedplcc.shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS
 from fedplcc.shared.methods.prototypical import fedplcc
-from fedplcc.shared.scoring.histograms import histograms_of
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
-from fedplcc.shared.types import (
-    LOCAL_CLUSTER,
-    MODEL,
-    BlobRef,
-    Evaluation,
-    EvaluationCounts,
-    Payload,
-    PrototypeSet,
-    RunStatus,
-    ScoreHistograms,
-    Task,
-    TaskKind,
-    Update,
-)
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.oracles.federation_result import expected
@@ -46,24 +32,24 @@ BOB = NumpyClient("bob", counts=(2, 0, 7))
 class Sent:
     """What bob is about to send, in parts that a test may spoil."""
 
-    update: Update
+    update: types.Update
     model: dict[str, Any]
-    prototypes: PrototypeSet
+    prototypes: types.PrototypeSet
 
-    def with_blobs(self, model: bytes, prototypes: bytes) -> tuple[Update, dict[BlobRef, bytes]]:
-        blobs = {blob_ref(MODEL, model): model, blob_ref(LOCAL_CLUSTER, prototypes): prototypes}
+    def with_blobs(self, model: bytes, prototypes: bytes) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
+        blobs = {blob_ref(types.MODEL, model): model, blob_ref(types.LOCAL_CLUSTER, prototypes): prototypes}
         group, protos = blobs
         payload = replace(self.update.payload, tensor_groups=(group,), prototype_sets=(protos,))
         return replace(self.update, payload=payload), blobs
 
 
-Poison: TypeAlias = Callable[[Sent], tuple[Update, dict[BlobRef, bytes]]]
+Poison: TypeAlias = Callable[[Sent], tuple[types.Update, dict[types.BlobRef, bytes]]]
 
 
 def saying(**changes: Any) -> Poison:
     """The right blobs with something else in the message."""
 
-    def poison(sent: Sent) -> tuple[Update, dict[BlobRef, bytes]]:
+    def poison(sent: Sent) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
         update, blobs = sent.with_blobs(to_bytes(sent.model), prototypes_to_bytes(sent.prototypes))
         return replace(update, **changes), blobs
 
@@ -73,7 +59,7 @@ def saying(**changes: Any) -> Poison:
 def in_payload(**changes: Any) -> Poison:
     """The right blobs with something else among the payload's names."""
 
-    def poison(sent: Sent) -> tuple[Update, dict[BlobRef, bytes]]:
+    def poison(sent: Sent) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
         update, blobs = sent.with_blobs(to_bytes(sent.model), prototypes_to_bytes(sent.prototypes))
         return replace(update, payload=replace(update.payload, **changes)), blobs
 
@@ -83,7 +69,7 @@ def in_payload(**changes: Any) -> Poison:
 def with_model(spoil: Callable[[dict[str, Any]], Mapping[str, Any] | bytes]) -> Poison:
     """Another model: arrays of any dtype, or bytes as they are."""
 
-    def poison(sent: Sent) -> tuple[Update, dict[BlobRef, bytes]]:
+    def poison(sent: Sent) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
         spoilt = spoil({name: value.copy() for name, value in sent.model.items()})
         data = spoilt if isinstance(spoilt, bytes) else bytes(safetensors.numpy.save(dict(spoilt)))
         return sent.with_blobs(data, prototypes_to_bytes(sent.prototypes))
@@ -99,10 +85,10 @@ def with_value(value: float) -> Poison:
     return with_model(spoil)
 
 
-def with_prototypes(spoil: Callable[[PrototypeSet], PrototypeSet | bytes]) -> Poison:
+def with_prototypes(spoil: Callable[[types.PrototypeSet], types.PrototypeSet | bytes]) -> Poison:
     """Another prototype set, or bytes in its place."""
 
-    def poison(sent: Sent) -> tuple[Update, dict[BlobRef, bytes]]:
+    def poison(sent: Sent) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
         spoilt = spoil(sent.prototypes)
         data = spoilt if isinstance(spoilt, bytes) else prototypes_to_bytes(spoilt)
         return sent.with_blobs(to_bytes(sent.model), data)
@@ -113,7 +99,7 @@ def with_prototypes(spoil: Callable[[PrototypeSet], PrototypeSet | bytes]) -> Po
 def with_entry(field: str, index: int | tuple[int, int], value: float) -> Poison:
     """One number of the prototype set replaced."""
 
-    def spoil(prototypes: PrototypeSet) -> PrototypeSet:
+    def spoil(prototypes: types.PrototypeSet) -> types.PrototypeSet:
         array = getattr(prototypes, field).copy()
         array[index] = value
         return replace(prototypes, **{field: array})
@@ -121,16 +107,16 @@ def with_entry(field: str, index: int | tuple[int, int], value: float) -> Poison
     return with_prototypes(spoil)
 
 
-def more_than_samples(prototypes: PrototypeSet) -> PrototypeSet:
-    return PrototypeSet.of(np.ones((10, FEATURE_DIM)), [0] * 10, [1] * 10)
+def more_than_samples(prototypes: types.PrototypeSet) -> types.PrototypeSet:
+    return types.PrototypeSet.of(np.ones((10, FEATURE_DIM)), [0] * 10, [1] * 10)
 
 
-def moved_to_another_class(prototypes: PrototypeSet) -> PrototypeSet:
+def moved_to_another_class(prototypes: types.PrototypeSet) -> types.PrototypeSet:
     """The same samples altogether, but more of class 0 than bob has."""
     return replace(prototypes, class_ids=np.zeros_like(prototypes.class_ids))
 
 
-def tensors(prototypes: PrototypeSet, **changes: Any) -> bytes:
+def tensors(prototypes: types.PrototypeSet, **changes: Any) -> bytes:
     arrays = {name: getattr(prototypes, name) for name in ("vectors", "class_ids", "weights", "group_ids")} | changes
     return bytes(safetensors.numpy.save({name: value for name, value in arrays.items() if value is not None}))
 
@@ -176,10 +162,7 @@ MODEL_POISONS: dict[str, tuple[Poison, str]] = {
     "an extra tensor": (with_model(lambda model: model | {"extra": np.zeros(1, np.float32)}), "keys"),
     "another layout": (with_model(laid_out_otherwise), "layout"),
     "no safetensors at all": (with_model(lambda _model: b"PK\x03\x04 a pickle in a zip" * 10), "header"),
-    "metadata": (
-        with_model(lambda model: bytes(safetensors.numpy.save(model, metadata={"exec": "rm"}))),
-        "header",
-    ),
+    "metadata": (with_model(lambda model: bytes(safetensors.numpy.save(model, metadata={"exec": "rm"}))), "header"),
     "bytes beyond the tensors": (with_model(lambda model: to_bytes(model) + b"\x00" * 8), "offsets"),
 }
 COUNT_POISONS: dict[str, tuple[Poison, str]] = {
@@ -201,10 +184,7 @@ COUNT_POISONS: dict[str, tuple[Poison, str]] = {
     "too much metadata": (in_payload(metadata={f"key{index}": "" for index in range(65)}), "entries"),
 }
 PROTOTYPE_POISONS: dict[str, tuple[Poison, str]] = {
-    "another dimension": (
-        with_prototypes(lambda prototypes: replace(prototypes, vectors=prototypes.vectors[:, :-1])),
-        "dim",
-    ),
+    "another dimension": (with_prototypes(lambda each: replace(each, vectors=each.vectors[:, :-1])), "dim"),
     "a class beyond the last": (with_entry("class_ids", -1, 3), "class_id"),
     "a negative class": (with_entry("class_ids", 0, -1), "class_id"),
     "a class of which it has no sample": (with_entry("class_ids", 0, 1), "class_id"),
@@ -215,7 +195,7 @@ PROTOTYPE_POISONS: dict[str, tuple[Poison, str]] = {
     "a NaN vector": (with_entry("vectors", (0, 0), NAN), "finite"),
     "weights that do not add up": (with_entry("weights", -1, 5), "sum"),
     "more of a class than it has": (with_prototypes(moved_to_another_class), "sum"),
-    "none at all": (with_prototypes(lambda _prototypes: PrototypeSet.empty(FEATURE_DIM)), "sum"),
+    "none at all": (with_prototypes(lambda _prototypes: types.PrototypeSet.empty(FEATURE_DIM)), "sum"),
     "more than samples": (with_prototypes(more_than_samples), "count"),
     "a missing tensor": (with_prototypes(lambda prototypes: tensors(prototypes, group_ids=None)), "keys"),
     "a model in their place": (with_prototypes(lambda _prototypes: to_bytes(BOB.first_model())), "keys"),
@@ -223,24 +203,26 @@ PROTOTYPE_POISONS: dict[str, tuple[Poison, str]] = {
 
 
 def as_role(role: str, kind: str) -> Poison:
-    def poison(sent: Sent) -> tuple[Update, dict[BlobRef, bytes]]:
+    def poison(sent: Sent) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
         update, blobs = sent.with_blobs(to_bytes(sent.model), prototypes_to_bytes(sent.prototypes))
         group, protos = blobs
-        payload = Payload(tensor_groups=(replace(group, role=role),), prototype_sets=(replace(protos, role=kind),))
+        payload = types.Payload(
+            tensor_groups=(replace(group, role=role),), prototype_sets=(replace(protos, role=kind),)
+        )
         return replace(update, payload=payload), blobs
 
     return poison
 
 
-def twice(sent: Sent) -> tuple[Update, dict[BlobRef, bytes]]:
+def twice(sent: Sent) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
     update, blobs = sent.with_blobs(to_bytes(sent.model), prototypes_to_bytes(sent.prototypes))
     groups = (*update.payload.tensor_groups, replace(update.payload.tensor_groups[0], role="second"))
     return replace(update, payload=replace(update.payload, tensor_groups=groups)), blobs
 
 
 ROLE_POISONS: dict[str, tuple[Poison, str]] = {
-    "a model of another role": (as_role("gradient", LOCAL_CLUSTER), "roles"),
-    "prototypes of another kind": (as_role(MODEL, "global_cluster"), "roles"),
+    "a model of another role": (as_role("gradient", types.LOCAL_CLUSTER), "roles"),
+    "prototypes of another kind": (as_role(types.MODEL, "global_cluster"), "roles"),
     "two models": (twice, "roles"),
     "no model": (in_payload(tensor_groups=()), "roles"),
     "no prototypes": (in_payload(prototype_sets=()), "roles"),
@@ -264,13 +246,15 @@ def assert_ends_right(federation: LocalFederation, run_id: str, method: str = "f
     run = federation.run_to_end(run_id)
     config = parse_run_config(a_document(method, run={"rounds": rounds}))
     right = expected(config, list(federation.clients.values()))
-    assert run.status is RunStatus.COMPLETED
+    assert run.status is types.RunStatus.COMPLETED
     assert run.model is not None
     assert run.prototypes is not None
     assert (run.model.sha256, run.prototypes.sha256) == (right.models[-1], right.prototypes[-1])
 
 
-def assert_refused(federation: LocalFederation, task: Task, update: Update, blobs: dict[BlobRef, bytes]) -> str:
+def assert_refused(
+    federation: LocalFederation, task: types.Task, update: types.Update, blobs: dict[types.BlobRef, bytes]
+) -> str:
     """Send it, twice; returns the check that refused it."""
     client = federation.clients[update.client_id]
     assert task.run is not None
@@ -291,7 +275,17 @@ def assert_refused(federation: LocalFederation, task: Task, update: Update, blob
     return str(refused.value.metadata["check"])
 
 
-def what_bob_sends(federation: LocalFederation, task: Task) -> Sent:
+def training(federation: LocalFederation) -> tuple[types.Run, types.Task]:
+    """A run that has ann's update of round 1, and bob's task in it."""
+    run = federation.create("fedplcc", run={"rounds": 1})
+    federation.step(["ann"])
+    federation.step(["ann"])
+    task = federation.task(BOB)
+    assert (task.kind, task.round) == (types.TaskKind.TRAIN, 1)
+    return run, task
+
+
+def what_bob_sends(federation: LocalFederation, task: types.Task) -> Sent:
     update, _blobs = BOB.work(task, federation.fetch(BOB, task))
     model = {name: np.asarray(value) for name, value in BOB.trained(task, BOB.first_model()).items()}
     return Sent(update, model, BOB.prototypes(task))
@@ -301,33 +295,17 @@ def what_bob_sends(federation: LocalFederation, task: Task) -> Sent:
 def test_a_poisoned_update_is_refused_by_its_check_and_the_run_is_unharmed(
     federation: LocalFederation, poison: str
 ) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1})
-    federation.step(["ann"])
-    federation.step(["ann"])
-    task = federation.task(BOB)
-    assert (task.kind, task.round) == (TaskKind.TRAIN, 1)
+    run, task = training(federation)
     spoil, check = POISONS[poison]
     update, blobs = spoil(what_bob_sends(federation, task))
     assert assert_refused(federation, task, update, blobs) == check
     assert_ends_right(federation, run.run_id)
 
 
-def test_prototypes_for_a_method_without_them_are_refused(federation: LocalFederation) -> None:
-    run = federation.create("fedavg", run={"rounds": 1})
-    federation.step(["ann"])
-    task = federation.task(BOB)
-    update, blobs = saying()(what_bob_sends(federation, task))
-    assert assert_refused(federation, task, update, blobs) == "roles"
-    assert_ends_right(federation, run.run_id, "fedavg")
-
-
 def test_a_prototype_set_that_is_too_large_to_be_read_whole_is_refused(
     federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1})
-    federation.step(["ann"])
-    federation.step(["ann"])
-    task = federation.task(BOB)
+    run, task = training(federation)
     update, blobs = saying()(what_bob_sends(federation, task))
     with monkeypatch.context() as patch:
         patch.setattr(prototype_checks, "MAX_PROTOTYPE_BYTES", update.payload.prototype_sets[0].size_bytes - 1)
@@ -349,14 +327,11 @@ def test_an_absurd_sample_count_is_refused_although_the_client_joined_with_it(fe
 
 
 def test_samples_that_no_prototype_stands_for_are_told_and_taken(federation: LocalFederation) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1})
-    federation.step(["ann"])
-    federation.step(["ann"])
-    task = federation.task(BOB)
+    run, task = training(federation)
 
-    def fewer(prototypes: PrototypeSet) -> PrototypeSet:
+    def fewer(prototypes: types.PrototypeSet) -> types.PrototypeSet:
         kept = prototypes.weights > 1
-        return PrototypeSet.of(prototypes.vectors[kept], prototypes.class_ids[kept], prototypes.weights[kept])
+        return types.PrototypeSet.of(prototypes.vectors[kept], prototypes.class_ids[kept], prototypes.weights[kept])
 
     sent = what_bob_sends(federation, task)
     excluded = int(sent.prototypes.weights.sum() - fewer(sent.prototypes).weights.sum())
@@ -367,12 +342,12 @@ def test_samples_that_no_prototype_stands_for_are_told_and_taken(federation: Loc
     assert json.loads(federation.metrics_lines(run.run_id)[0])["num_excluded"] == excluded
 
 
-def claimed(class_counts: tuple[int, ...]) -> tuple[PrototypeSet, Update]:
+def claimed(class_counts: tuple[int, ...]) -> tuple[types.PrototypeSet, types.Update]:
     """One prototype of one sample for everything that a client claims to have."""
     class_ids = np.repeat(np.arange(len(class_counts)), class_counts)
-    prototypes = PrototypeSet.of(np.ones((len(class_ids), 1)), class_ids, np.ones(len(class_ids)))
-    return prototypes, Update(
-        client_id="bob", payload=Payload(), num_examples=len(class_ids), class_counts=class_counts
+    prototypes = types.PrototypeSet.of(np.ones((len(class_ids), 1)), class_ids, np.ones(len(class_ids)))
+    return prototypes, types.Update(
+        client_id="bob", payload=types.Payload(), num_examples=len(class_ids), class_counts=class_counts
     )
 
 
@@ -396,62 +371,37 @@ def test_a_set_that_would_cost_the_aggregator_hours_is_refused_though_its_counts
     assert refused.value.metadata["check"] == "count"
 
 
-def test_the_largest_sets_are_taken() -> None:
-    check_claimed((MAX_ROWS_PER_CLASS,) * (MAX_ROWS // MAX_ROWS_PER_CLASS))
-
-
-def test_the_finest_partition_of_8192_samples_of_a_class_is_taken() -> None:
-    # Pairs of directions that are each other's first neighbours: as many clusters as FINCH can give.
-    angles_N = np.repeat(np.linspace(0, np.pi, 4096), 2) + np.tile([0, 1e-4], 4096)
-    rows_ND = np.stack([np.cos(angles_N), np.sin(angles_N)], axis=1).astype(np.float32)
-    report = fedplcc.client_report(rows_ND, np.zeros(8192, np.int64), 1, fedplcc.Config(partition="first"))
-    assert len(report.prototypes) == MAX_ROWS_PER_CLASS
-    assert excess_rows(report.prototypes, 1, MAX_ROWS_PER_CLASS) is None
-
-
-def with_list(name: str, places: tuple[int, ...]) -> Callable[[Update], Update]:
+def with_list(name: str, places: tuple[int, ...]) -> Callable[[types.Update], types.Update]:
     """Round 0's update with another list of its tensors, which are `head.steps`, `base.weight` and `head.weight`."""
 
-    def poison(update: Update) -> Update:
+    def poison(update: types.Update) -> types.Update:
         lists = {**update.payload.int_lists, name: places}
         return replace(update, payload=replace(update.payload, int_lists=lists))
 
     return poison
 
 
-FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] = {
-    "NaN": (lambda update: update, to_bytes({"w": np.array([NAN], np.float32)}), "finite"),
-    "infinity": (lambda update: update, to_bytes({"w": np.array([INF], np.float32)}), "finite"),
-    "no model at all": (lambda update: update, b"a model, honestly", "header"),
-    "no elements": (lambda update: update, to_bytes({"w": np.zeros((0, 6), np.float32)}), "elements"),
-    "no feature size": (
-        lambda update: replace(update, payload=replace(update.payload, int_lists={})),
-        None,
-        "roles",
-    ),
-    "two feature sizes": (
-        lambda update: replace(update, payload=replace(update.payload, int_lists={"feature_dim": (6, 6)})),
-        None,
-        "roles",
-    ),
-    "a feature size of zero": (
-        lambda update: replace(update, payload=replace(update.payload, int_lists={"feature_dim": (0,)})),
-        None,
-        "roles",
-    ),
-    "a list of another name": (with_list("heads", (0,)), None, "tensor_lists"),
-    "a tensor beyond the last": (with_list("head", (1, 3)), None, "tensor_lists"),
-    "a negative place": (with_list("batch_norm", (-1,)), None, "tensor_lists"),
-    "a tensor twice": (with_list("head", (1, 1)), None, "tensor_lists"),
-    "places that descend": (with_list("parameters", (2, 1)), None, "tensor_lists"),
-    "integers that are trained": (with_list("parameters", (0, 1, 2)), None, "tensor_lists"),
-    "samples": (lambda update: replace(update, num_examples=3), None, "roles"),
-    "no tensor group": (
-        lambda update: replace(update, payload=replace(update.payload, tensor_groups=())),
-        None,
-        "roles",
-    ),
-    "a NaN loss": (lambda update: replace(update, losses={"ce": NAN}), None, "entries"),
+def with_payload(**changes: Any) -> Callable[[types.Update], types.Update]:
+    return lambda update: replace(update, payload=replace(update.payload, **changes))
+
+
+FIRST_POISONS: dict[str, tuple[Callable[[types.Update], types.Update] | bytes, str]] = {
+    "NaN": (to_bytes({"w": np.array([NAN], np.float32)}), "finite"),
+    "infinity": (to_bytes({"w": np.array([INF], np.float32)}), "finite"),
+    "no model at all": (b"a model, honestly", "header"),
+    "no elements": (to_bytes({"w": np.zeros((0, 6), np.float32)}), "elements"),
+    "no feature size": (with_payload(int_lists={}), "roles"),
+    "two feature sizes": (with_payload(int_lists={"feature_dim": (6, 6)}), "roles"),
+    "a feature size of zero": (with_payload(int_lists={"feature_dim": (0,)}), "roles"),
+    "a list of another name": (with_list("heads", (0,)), "tensor_lists"),
+    "a tensor beyond the last": (with_list("head", (1, 3)), "tensor_lists"),
+    "a negative place": (with_list("batch_norm", (-1,)), "tensor_lists"),
+    "a tensor twice": (with_list("head", (1, 1)), "tensor_lists"),
+    "places that descend": (with_list("parameters", (2, 1)), "tensor_lists"),
+    "integers that are trained": (with_list("parameters", (0, 1, 2)), "tensor_lists"),
+    "samples": (lambda update: replace(update, num_examples=3), "roles"),
+    "no tensor group": (with_payload(tensor_groups=()), "roles"),
+    "a NaN loss": (lambda update: replace(update, losses={"ce": NAN}), "entries"),
 }
 
 
@@ -462,24 +412,23 @@ def test_a_poisoned_first_model_is_refused_by_its_check_and_the_run_is_unharmed(
     run = federation.create("fedplcc", run={"rounds": 1})
     ann = federation.clients["ann"]
     task = federation.task(ann)
-    assert task.kind is TaskKind.INIT
-    change, data, check = FIRST_POISONS[poison]
+    assert task.kind is types.TaskKind.INIT
+    change, check = FIRST_POISONS[poison]
     update, blobs = ann.work(task, None)
-    if data is not None:
-        blobs = {blob_ref(MODEL, data): data}
-        update = replace(update, payload=replace(update.payload, tensor_groups=tuple(blobs)))
+    if isinstance(change, bytes):
+        blobs = {blob_ref(types.MODEL, change): change}
+        change = with_payload(tensor_groups=tuple(blobs))
     assert assert_refused(federation, task, change(update), blobs) == check
     assert_ends_right(federation, run.run_id)
 
 
-def without_lists(update: Update) -> Update:
-    """Round 0's update without lists of tensors."""
-    return replace(update, payload=replace(update.payload, int_lists={"feature_dim": (FEATURE_DIM,)}))
-
-
-@pytest.mark.parametrize("change", [without_lists, with_list("parameters", ())], ids=["none", "empty"])
+@pytest.mark.parametrize(
+    "change",
+    [with_payload(int_lists={"feature_dim": (FEATURE_DIM,)}), with_list("parameters", ())],
+    ids=["none", "empty"],
+)
 def test_a_method_that_folds_what_is_trained_begins_only_with_its_list(
-    federation: LocalFederation, change: Callable[[Update], Update]
+    federation: LocalFederation, change: Callable[[types.Update], types.Update]
 ) -> None:
     run = federation.create("fedopt", run={"rounds": 1})
     ann = federation.clients["ann"]
@@ -489,123 +438,4 @@ def test_a_method_that_folds_what_is_trained_begins_only_with_its_list(
     (event,) = federation.events(run.run_id, "update_refused")
     assert event.data["list"] == "parameters"
     assert "method fedopt needs round 0's list 'parameters'" in event.data["detail"]
-    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-
-
-def counts(**changes: Any) -> EvaluationCounts:
-    fields = {"set_name": "test", "model": "global", "correct": (1, 2, 3), "total": (10, 10, 10)}
-    return EvaluationCounts(**{**fields, **changes})
-
-
-HISTOGRAMS = histograms_of(
-    np.zeros((30, 4), np.int16), np.repeat([0, 1, 2], 10), np.repeat([0, -1, 1, -1, 2, -1], [1, 9, 2, 8, 3, 7]), 3
-)
-"""Of the samples that `counts` counts."""
-
-
-BAD_REPORTS: dict[str, tuple[dict[str, Any], str]] = {
-    "no set": ({"counts": ()}, "counts"),
-    "too many sets": ({"counts": tuple(counts(set_name=f"set{index}") for index in range(17))}, "counts"),
-    "a set twice": ({"counts": (counts(), counts(correct=(0, 0, 0)))}, "counts"),
-    "too few classes": ({"counts": (counts(correct=(1, 2)),)}, "counts"),
-    "too many classes": ({"counts": (counts(total=(1, 2, 3, 4)),)}, "counts"),
-    "more correct than total": ({"counts": (counts(correct=(11, 2, 3)),)}, "counts"),
-    "negative counts": ({"counts": (counts(correct=(-1, 2, 3)),)}, "counts"),
-    "absurd totals": ({"counts": (counts(total=(2**62, 10, 10)),)}, "counts"),
-    "negative totals": ({"counts": (counts(correct=(-3, 0, 0), total=(-2, 0, 0)),)}, "counts"),
-    "an unknown model": ({"counts": (counts(model="other"),)}, "counts"),
-    "a set without a name": ({"counts": (counts(set_name=""),)}, "counts"),
-    "an endless name": ({"counts": (counts(set_name="x" * 65),)}, "counts"),
-    "a confusion matrix that nobody asked for": (
-        {"counts": (counts(confusion=(1, 9, 0, 0, 2, 8, 0, 0, 3)),)},
-        "counts",
-    ),
-    "histograms that nobody asked for": ({"counts": (counts(histograms=HISTOGRAMS),)}, "counts"),
-    "a NaN timing": ({"timings": {"seconds": NAN}}, "entries"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD_REPORTS)
-def test_a_bad_report_is_refused_and_the_run_is_unharmed(federation: LocalFederation, bad: str) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1})
-    federation.step(["ann"])
-    federation.step(["ann", "bob"])
-    task = federation.task(BOB)
-    assert task.kind is TaskKind.EVALUATE
-    changes, check = BAD_REPORTS[bad]
-    report = replace(Evaluation(client_id="bob", domain="bob-domain", counts=(counts(),)), **changes)
-    with pytest.raises(MalformedUpdate) as refused:
-        federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report)
-    assert refused.value.metadata["check"] == check
-    assert federation.coordinator.list_evaluations(run.run_id) == []
-    assert_ends_right(federation, run.run_id)
-
-
-BAD_MATRICES: dict[str, tuple[int, ...]] = {
-    "too few cells": (1, 2, 3),
-    "too many cells": (1, 9, 0, 0, 2, 8, 0, 0, 3, 0),
-    "negative cells": (1, -1, 0, 0, 2, 0, 0, 0, 3),
-    "another diagonal": (2, 0, 0, 0, 2, 0, 0, 0, 3),
-    "more samples of a class than there are": (1, 9, 1, 0, 2, 0, 0, 0, 3),
-    "absurd cells": (1, 2**62, 2**62, 0, 2, 0, 0, 0, 3),
-}
-
-
-@pytest.mark.parametrize("bad", BAD_MATRICES)
-def test_a_bad_confusion_matrix_is_refused_and_a_right_or_missing_one_is_taken(
-    federation: LocalFederation, bad: str
-) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1}, evaluation={"confusion": True})
-    federation.step(["ann"])
-    federation.step(["ann", "bob"])
-
-    def report(confusion: tuple[int, ...]) -> Evaluation:
-        return Evaluation(client_id="bob", domain="bob-domain", counts=(counts(confusion=confusion),))
-
-    with pytest.raises(MalformedUpdate) as refused:
-        federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report(BAD_MATRICES[bad]))
-    assert refused.value.metadata["check"] == "counts"
-    good = (1, 9, 0, 0, 2, 0, 0, 0, 3)  # eight samples of the second class and seven of the third have no prediction
-    federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report(good))
-    ((_, kept),) = federation.coordinator.list_evaluations(run.run_id)
-    assert kept.counts[0].confusion == good
-
-
-BAD_HISTOGRAMS: dict[str, dict[str, Any]] = {
-    "more bins than there are": {"of_class": (*HISTOGRAMS.of_class, 0)},
-    "a sample more": {"of_others": (HISTOGRAMS.of_others[0] + 1, *HISTOGRAMS.of_others[1:])},
-    "absurd bins": {"confidence": (2**62, *HISTOGRAMS.confidence[1:])},
-}
-
-
-@pytest.mark.parametrize("bad", BAD_HISTOGRAMS)
-def test_bad_histograms_are_refused_and_right_ones_are_taken(federation: LocalFederation, bad: str) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1}, evaluation={"histograms": True})
-    federation.step(["ann"])
-    federation.step(["ann", "bob"])
-
-    def report(histograms: ScoreHistograms, set_name: str = "test") -> Evaluation:
-        return Evaluation(
-            client_id="bob", domain="bob-domain", counts=(counts(histograms=histograms, set_name=set_name),)
-        )
-
-    for wrong in (report(replace(HISTOGRAMS, **BAD_HISTOGRAMS[bad])), report(HISTOGRAMS, "test/fgsm")):
-        with pytest.raises(MalformedUpdate) as refused:
-            federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, wrong)
-        assert refused.value.metadata["check"] == "counts"
-    federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report(HISTOGRAMS))
-    ((_, kept),) = federation.coordinator.list_evaluations(run.run_id)
-    assert kept.counts[0].histograms == HISTOGRAMS
-
-
-def test_a_bad_report_of_somebody_who_was_not_asked_is_nobodys_fault_in_the_run(federation: LocalFederation) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1})
-    stranger = NumpyClient("zed")
-    federation.coordinator.join(stranger.record, stranger.token)
-    federation.step(["ann"])
-    federation.step(["ann", "bob"])
-    report = Evaluation(client_id="zed", domain="zed-domain", counts=())
-    with pytest.raises(NotInCohort):
-        federation.coordinator.report_evaluation("zed", stranger.token, run.run_id, 1, report)
-    assert federation.metric("client_reports_total", outcome="malformed_update") == 0
-    assert_ends_right(federation, run.run_id)
+    assert federation.run_to_end(run.run_id).status is types.RunStatus.COMPLETED

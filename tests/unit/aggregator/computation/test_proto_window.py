@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.aggregator.computation.parts.prototypes import earlier_updates, pooled_updates
-from fedplcc.aggregator.garbage.rules import Keep, kept_rounds
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.config.run import parse_run_config
@@ -70,14 +70,6 @@ def test_a_round_clusters_what_all_clients_sent_in_the_window(federation: LocalF
         _blob, path = federation.coordinator.artifact(run.run_id, number, "prototypes")
         assert path.read_bytes() == prototypes_to_bytes(global_clusters(sets, 3))
         assert replay(federation.folder, run.run_id, number).is_equal
-
-
-def test_the_store_keeps_the_prototypes_of_the_window(federation: LocalFederation) -> None:
-    run, keep = run_of(federation, 3), Keep(models=1, updates=1)
-    assert kept_rounds(run, keep).pooled_from == kept_rounds(run, keep).updates_from - 2
-    _blob, path = federation.coordinator.artifact(run.run_id, ROUNDS, "prototypes")
-    assert len(prototypes_from_bytes(path.read_bytes())) >= 1
-    assert len(earlier_updates(run, federation.store)) == 4
 
 
 class History:

@@ -88,14 +88,6 @@ def test_every_change_is_recorded_once(audited: Audited) -> None:
         assert {entry.caller for entry in audited.store.list_audit()} == {"anyone"}
 
 
-def test_the_work_of_trainers_is_not_in_the_audit(audited: Audited) -> None:
-    with audited:
-        audited.join()
-        run = audited.create(run={"rounds": 2})
-        audited.run_to_end(run.run_id)
-        assert [method for method, _, _ in audited.records] == ["Join", "Join", "CreateRun"]
-
-
 def test_the_caller_of_the_call_is_recorded(audited: Audited) -> None:
     with audited:
         token = current_principal.set(OWNER)

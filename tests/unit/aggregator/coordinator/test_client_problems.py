@@ -14,20 +14,6 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
 
-def test_a_problem_outlives_a_new_connection_of_the_same_instance_and_ends_with_work_done(tmp_path: Path) -> None:
-    ann = NumpyClient("ann")
-    local = LocalFederation(tmp_path, [ann])
-    local.join()
-    run = local.coordinator.create_run("request", a_document(clients=("ann",)))
-    problem = ClientProblem(reason="INVALID_DATA", detail="no", is_fatal=True)
-    local.coordinator.heartbeat(Heartbeat(client_id="ann", problem=problem), ann.token)
-    local.join()
-    assert [client.problem for client in local.coordinator.list_clients()] == [problem]
-    local.run_to_end(run.run_id)
-    assert [client.problem for client in local.coordinator.list_clients()] == [None]
-    local.store.close()
-
-
 def test_the_smallest_side_of_a_client_s_images_is_shown_while_it_is_connected(tmp_path: Path) -> None:
     ann = NumpyClient("ann")
     with LocalFederation(tmp_path, [ann]) as local:

@@ -121,13 +121,7 @@ def test_lists_of_tensors_are_compared_where_a_client_says_its_own(federation: L
     assert run.rejections == {}, "it speaks against the maker as much as against the sender"
 
 
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        (("ann",), ["the run has no other client"]),
-        (("ann", "bob"), []),
-    ],
-)
+@pytest.mark.parametrize(("names", "says"), [(("ann",), ["the run has no other client"]), (("ann", "bob"), [])])
 def test_the_history_says_where_nobody_can_compare(tmp_path: Path, names: tuple[str, ...], says: list[str]) -> None:
     with LocalFederation(tmp_path, map(NumpyClient, names)) as federation:
         federation.join()

@@ -13,7 +13,7 @@ from fedplcc.aggregator.computation.parts.wire import EXACT
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.config.tables.wire import WireSection
 from fedplcc.shared.encoded_models import Precision, encoded_size
-from fedplcc.shared.errors import BlobNotFound, InvalidTransition, MalformedUpdate
+from fedplcc.shared.errors import InvalidTransition, MalformedUpdate
 from fedplcc.shared.steering import ExtendRun
 from fedplcc.shared.tensors import blob_ref, from_bytes, sha256_hex
 from fedplcc.shared.types import ENCODED, MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
@@ -191,19 +191,6 @@ def test_a_size_is_refused_before_its_first_byte(federation: LocalFederation, ru
         federation.upload(federation.clients["ann"], task, {large: data + b"\0"})
     model = {"base.weight": ("F32", (3, 6)), "head.weight": ("F32", (3, 6)), "head.steps": ("I64", ())}
     assert len(data) == encoded_size(model, "int8")
-
-
-def test_a_damaged_upload_is_asked_for_again(federation: LocalFederation, run: Run) -> None:
-    if federation.is_inline:
-        return
-    task, update, data = work(federation, "ann")
-    encoded = present(update.payload.encoded)
-    federation.upload(federation.clients["ann"], task, {encoded: data})
-    (path,) = [path for path in federation.folder.rglob("*") if path.is_file() and path.read_bytes() == data]
-    path.write_bytes(flipped(data))
-    with pytest.raises(BlobNotFound):
-        federation.coordinator.commit_update("ann", federation.clients["ann"].token, run.run_id, task.round, update, [])
-    send(federation, "ann", task, update, data)
 
 
 def test_a_damaged_model_is_asked_for_again_and_decoded_anew(federation: LocalFederation, run: Run) -> None:

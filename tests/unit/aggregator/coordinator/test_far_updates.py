@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, newly_far, warning_of
+from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_updates, newly_far, warning_of
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import UpdateNormExceeded
@@ -254,11 +254,3 @@ def test_a_site_with_one_class_of_many_is_not_far_however_large_it_is(
         run_id = federation.coordinator.create_run("request", document).run_id
         federation.run_to_end(run_id)
         assert far_events(federation, run_id) == []
-
-
-def test_prototypes_that_are_far_are_said_to_be_so() -> None:
-    (found,) = far_among({"ann": 1.0, "bob": 1.0, LIAR: 1e15}, 2, "prototypes")
-    assert far_in([found.event("run-1", 7.0)]) == [found]
-    warning = present(warning_of([found]))
-    assert f"{LIAR} in round 2 (prototypes: 1e+15, the median was 1)" in warning.sentence
-    assert warning.keys == ("admission.max_prototype_norm",)

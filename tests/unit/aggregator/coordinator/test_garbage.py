@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
-from fedplcc.aggregator.garbage.collection import DAY_S, GarbageCollection
+from fedplcc.aggregator.garbage.collection import DAY_S
 from fedplcc.aggregator.garbage.rules import (
     Keep,
     KeptRounds,
-    all_runs,
     kept_rounds,
     needed_blobs,
     prototypes_of,
-    rounds_of,
 )
-from fedplcc.aggregator.store.blobs.blob_store import BlobStore, Removed
-from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.aggregator.store.opening import open_store
 from fedplcc.shared.errors import BlobNotFound, StoreUnavailable
-from fedplcc.shared.steering import PauseRun, StopRun
+from fedplcc.shared.steering import PauseRun
 from fedplcc.shared.tensors import blob_ref, to_bytes
-from fedplcc.shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task, Update
-from fedplcc.state.replay import replay
+from fedplcc.shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task
 from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.failing_disk import Disk, Killed
 from tests.support.records.builders import a_blob, a_round, a_run, an_update
-from tests.support.records.long_history import with_long_history
-from tests.support.records.sql_statements import statements
 from tests.unit.aggregator.test_crash_recovery import assert_named_blobs_are_whole, named_blobs
 
 COLLECTING, EVALUATING, COMMITTED = RoundPhase.COLLECTING, RoundPhase.EVALUATING, RoundPhase.COMMITTED
@@ -63,13 +55,6 @@ def test_last_rounds_stay_and_what_a_run_that_ended_left_open_does_not(
     phase: RoundPhase, status: RunStatus, keep: Keep, expected: KeptRounds
 ) -> None:
     assert kept_rounds(a_run(status, current_round=a_round(10, phase)), keep) == expected
-
-
-def test_a_run_without_rounds_needs_what_it_begins_with() -> None:
-    run = a_run(RunStatus.PENDING, current_round=None)
-    assert run.model is not None
-    assert run.prototypes is not None
-    assert needed_blobs(run, {}, Keep()) == {run.model.sha256, run.prototypes.sha256}
 
 
 def test_what_is_needed_of_a_run_is_all_that_and_nothing_else() -> None:
@@ -157,74 +142,6 @@ def test_the_default_keeps_the_first_and_the_last_models_one_round_s_updates_and
             federation.coordinator.artifact(run.run_id, 3, "model")
 
 
-def test_a_smaller_setting_takes_away_what_a_larger_one_kept_and_replay_still_works(folder: Path) -> None:
-    with LocalFederation.small(folder) as federation:
-        run = federation.whole_run(rounds=8)
-        before: set[str] | None = None
-        for prototypes in (None, 5, 3, 0):
-            federation.keep = Keep(models=2, prototypes=prototypes, updates=2)
-            federation.restart()
-            federation.coordinator.garbage_collection.collect()
-            left = files(folder)
-            assert before is None or left < before
-            first = 0 if prototypes is None else 9 - prototypes
-            assert prototypes_of_rounds(federation, run, *range(first, 9)) <= left
-            gone = prototypes_of_rounds(federation, run, *range(1, min(first, 6)))
-            assert not gone & left
-            assert replay(folder, run.run_id, 7).is_equal
-            assert replay(folder, run.run_id, 8).is_equal
-            before = left
-
-
-def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with LocalFederation.small(folder) as federation:
-        federation.whole_run(rounds=6)
-        federation.coordinator.garbage_collection.collect()
-        read: list[tuple[str, int]] = []
-        list_updates = federation.store.list_updates
-
-        def noted(run_id: str, *, after: tuple[int, str], limit: int) -> list[tuple[int, Update]]:
-            found = list_updates(run_id, after=after, limit=limit)
-            read.extend((run_id, number) for number, _update in found)
-            return found
-
-        monkeypatch.setattr(federation.store, "list_updates", noted)
-        other = federation.whole_run(rounds=1, request_id="another")
-        read.clear()
-        federation.coordinator.garbage_collection.collect()
-        assert set(read) == {(other.run_id, 0), (other.run_id, 1)}
-        read.clear()
-        federation.coordinator.garbage_collection.collect()
-        assert read == []
-
-
-@pytest.mark.parametrize("keep", [Keep(), Keep(models=None, prototypes=None)])
-def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no_reports(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, keep: Keep
-) -> None:
-    monkeypatch.setattr("fedplcc.aggregator.garbage.kept_blobs.PAGE_OF_UPDATES", 70)
-    run_id = with_long_history(folder, num_clients=2, num_rounds=150, now=1e6)
-    with LocalFederation(folder, ()) as federation:
-        collection = GarbageCollection(
-            federation.coordinator._ledger,
-            federation.store,
-            federation.coordinator._blobs,
-            federation.metrics,
-            keep,
-        )
-        with statements(federation.store) as read:
-            collection.collect()
-        kept = range(0 if keep.prototypes is None else 51, 151)
-        for number in kept:
-            record = federation.whole_round(run_id, number)
-            assert all(name in collection._kept for name in prototypes_of(record))
-    assert sum("FROM updates" in text for text in read) <= 2 * len(kept) / 70 + 4
-    assert sum("FROM evaluations" in text for text in read) <= 3, (
-        "of the round whose updates can be replayed, and its next"
-    )
-    assert len([text for text in read if text != "BEGIN"]) < 25
-
-
 def test_a_run_that_goes_on_from_another_s_model_keeps_it_when_that_one_s_is_collected(folder: Path) -> None:
     with Tidy.small(folder) as federation:
         federation.join()
@@ -297,40 +214,6 @@ def test_what_is_collected_while_it_is_asked_for_is_no_damage(folder: Path, monk
         assert federation.coordinator.transfers._whole_path(None, blob) == path
 
 
-def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder: Path) -> None:
-    with LocalFederation.small(folder) as federation:
-        federation.keep = Keep(models=1, prototypes=0, updates=0)
-        federation.restart()
-        ending, failures = threading.Event(), list[BaseException]()
-
-        def collect() -> None:
-            try:
-                while not ending.is_set():
-                    federation.coordinator.garbage_collection.collect()
-            except BaseException as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=collect)
-        thread.start()
-        try:
-            lines = []
-            for number in range(8):
-                run = federation.whole_run(rounds=3, request_id=f"request {number}")
-                assert run.status is RunStatus.COMPLETED
-                lines.append(federation.metrics_lines(run.run_id))
-                assert_named_blobs_are_whole_now(federation, folder)
-        finally:
-            ending.set()
-            thread.join()
-        assert not failures
-        assert all(line == lines[0] for line in lines)
-
-
-def assert_named_blobs_are_whole_now(federation: LocalFederation, folder: Path) -> None:
-    with no_collection(folder):
-        assert_named_blobs_are_whole(folder)
-
-
 # Crashes and full disks
 
 
@@ -367,23 +250,6 @@ def test_a_crash_between_any_two_steps_loses_nothing_and_leaves_nothing_for_good
             assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}"
             federation.coordinator.garbage_collection.collect()
             assert files(folder / str(step)) == results_of(federation, run, 0, 2), f"killed before step {step}"
-
-
-def test_a_disk_that_fails_in_a_collection_is_told_and_the_next_one_does_the_rest(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch)
-    with LocalFederation.small(folder) as federation:
-        run = federation.whole_run(rounds=8)
-        collection = federation.coordinator.garbage_collection
-        disk.fail_at(3)
-        with pytest.raises(StoreUnavailable):
-            collection.collect()
-        assert disk.steps[:3] == ["begin", "committed", "unlink"]
-        disk.revive()
-        assert collection.is_due()
-        collection.collect()
-        assert files(folder) == named_blobs(folder).keys() >= results_of(federation, run, 0, 8)
 
 
 def test_a_file_that_no_row_names_goes_and_a_stranger_s_stays(folder: Path) -> None:
@@ -435,29 +301,6 @@ def test_uploads_that_nobody_goes_on_with_expire_and_those_that_go_on_stay(
         going_on.close()
 
 
-def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(folder: Path) -> None:
-    with LocalFederation.small(folder) as federation:
-        federation.join()
-        used, unused = (to_bytes(NumpyClient("ann").first_model(seed)) for seed in (1, 2))
-        for data in (used, unused):
-            receiver = present(federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, data), "mine"))
-            receiver.write(data)
-            receiver.finish()
-            receiver.close()
-        named = blob_ref(MODEL, used).sha256
-        for path in (folder / "initial").iterdir():
-            os.utime(path, (0, 0))
-        run = federation.create(run={"initial_model": f"sha256:{named}"})
-        federation.coordinator.garbage_collection.collect()
-        assert {path.name for path in folder.glob("initial/*")} == {named, f"{named}.name"}
-        for path in (folder / "initial").iterdir():
-            os.utime(path, (0, 0))
-        federation.coordinator.garbage_collection.collect()
-        assert not list(folder.glob("initial/*"))
-        assert named in files(folder), "the run keeps it"
-        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-
-
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
 def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, step: int
@@ -492,199 +335,6 @@ def test_a_crash_while_something_expires_leaves_what_the_next_collection_takes(
         assert not list(folder.glob("incoming/*/*"))
         assert not list(folder.glob("initial/*"))
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-
-
-# When
-
-
-def test_a_collection_that_is_to_end_does_so_before_its_next_batch(folder: Path) -> None:
-    with LocalFederation.small(folder) as federation:
-        federation.whole_run(rounds=8)
-        before = files(folder)
-        assert federation.coordinator.garbage_collection.collect(lambda: True) == 0
-        assert files(folder) == before
-        assert federation.coordinator.garbage_collection.is_due()
-
-
-def test_a_collection_is_due_when_a_round_has_committed_and_rests_after_it(folder: Path) -> None:
-    with LocalFederation.small(folder) as federation:
-        collection = federation.coordinator.garbage_collection
-        assert collection.is_due(), "a former process may have left something"
-        collection.collect()
-        assert not collection.is_due()
-        assert collection.wait_s() > 0
-        federation.clock.now += 2
-        assert collection.wait_s() == 0
-        federation.join()
-        federation.create()
-        assert not collection.is_due(), "a new run frees nothing"
-        federation.step()
-        assert collection.is_due(), "round 0 has committed"
-        collection.collect()
-        federation.clock.now += 3700
-        assert collection.is_due(), "uploads have grown old"
-
-
-class Stepping(LocalFederation):
-    """A federation whose aggregator collects by steps alone, once its first scan is over."""
-
-    keep = Keep(models=1, prototypes=0, updates=0)
-
-    def step(self, order: object = None) -> bool:
-        moved = super().step()
-        collection = self.coordinator.garbage_collection
-        while collection.is_due():
-            self.clock.now += collection.wait_s()
-            collection.step()
-        return moved
-
-
-def all_that_is_needed(federation: LocalFederation) -> set[str]:
-    """What the rules say of all runs."""
-    keep, needed = federation.keep or Keep(), set[str]()
-    for run in all_runs(federation.store):
-        needed |= needed_blobs(run, rounds_of(federation.store, run, keep), keep)
-        last = kept_rounds(run, keep)
-        committed = [each.number for each in federation.store.list_rounds(run.run_id) if each.phase is COMMITTED]
-        needed |= prototypes_of_rounds(federation, run, *(n for n in committed if n >= last.prototypes_from))
-    return needed
-
-
-@pytest.mark.parametrize(
-    "keep",
-    [
-        Keep(models=1, prototypes=0, updates=0),
-        Keep(models=2, prototypes=3, updates=1),
-        Keep(models=1, prototypes=None, updates=1),
-    ],
-)
-def test_steps_leave_exactly_what_the_rules_say_after_every_commit_stop_and_restart(folder: Path, keep: Keep) -> None:
-    with Stepping.small(folder) as federation:
-        federation.keep = keep
-        federation.restart()
-        settings: tuple[tuple[str, dict[str, int]], ...] = (
-            ("fedplcc", {"proto_staleness": 0}),
-            ("fedplcc", {"proto_staleness": 2}),
-            ("fedopt", {}),
-        )
-        for number, (method, hyper) in enumerate(settings):
-            document = {**a_document(method, run={"rounds": 6, "seed": number}), "method": hyper}
-            run = federation.coordinator.create_run(f"request {number}", document)
-            for _ in range(9):
-                federation.step()
-                assert files(folder) == all_that_is_needed(federation)
-            federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
-            federation.coordinator.steer(run.run_id, StopRun())
-            federation.restart()
-            federation.step()
-            assert files(folder) == all_that_is_needed(federation)
-
-
-def test_a_collection_after_a_commit_reads_as_little_beside_many_old_runs_and_rounds_as_beside_none(
-    folder: Path,
-) -> None:
-    counts = []
-    with Stepping.small(folder) as federation:
-        for number in range(12):
-            federation.whole_run(rounds=2, request_id=f"request {number}")
-            federation.join()
-            document = a_document("fedplcc", run={"seed": number, "rounds": 1})
-            federation.coordinator.create_run(f"short {number}", document)
-            LocalFederation.step(federation)
-            LocalFederation.step(federation)
-            with statements(federation.store) as read:
-                federation.coordinator.garbage_collection.step()
-            counts.append(len(read))
-    assert max(counts) <= counts[0], counts
-
-
-@pytest.mark.parametrize("took_s", [0.02, 600.0])
-def test_no_collection_rests_longer_than_a_second_whatever_it_took(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, took_s: float
-) -> None:
-    with LocalFederation.small(folder) as federation:
-        federation.whole_run(rounds=2)
-        collection, remove = federation.coordinator.garbage_collection, BlobStore.remove
-
-        def slow(blobs: BlobStore, names: list[str]) -> Removed:
-            federation.clock.now += took_s
-            return remove(blobs, names)
-
-        monkeypatch.setattr(BlobStore, "remove", slow)
-        collection.step()
-        assert collection.wait_s() <= 1.0
-        assert collection.wait_s() >= min(9 * took_s, 0.05)
-
-
-def test_a_backup_holds_up_no_scan(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is counted and told, however busy the machine, though nothing of it may be removed."""
-    monkeypatch.setattr("fedplcc.aggregator.garbage.collection.SLICE_S", 0.0)  # one file a step
-    with LocalFederation.small(folder) as federation:
-        federation.whole_run(rounds=4)
-        before = files(folder)
-        federation.restart()
-        collection, rests = federation.coordinator.garbage_collection, list[float]()
-        with no_collection(folder):
-            while not rests or rests[-1] <= 1.0:
-                assert len(rests) < 100
-                collection.step()
-                rests.append(collection.wait_s())
-        assert len(rests) > 5
-        assert rests[-1] == 5.0, "then there is nothing to do but to wait for the backup"
-        assert collection.num_waiting > 0
-        assert files(folder) == before
-
-
-def test_rounds_remove_what_waits_where_the_collection_does_not_keep_up(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedplcc.aggregator.garbage.collection.MOST_WAITING", 12)
-    monkeypatch.setattr("fedplcc.aggregator.garbage.collection.BATCH", 1)
-
-    class Busy(LocalFederation):
-        keep = Keep(models=1, prototypes=0, updates=0)
-
-        def step(self, order: object = None) -> bool:
-            moved = super().step()
-            collection = self.coordinator.garbage_collection
-            collection.step()  # a blob, and each round frees six
-            waiting.append(collection.num_waiting)
-            return moved
-
-    waiting = list[int]()
-    with Busy.small(folder) as federation:
-        federation.coordinator.garbage_collection.collect()
-        # The steps of this collection have no time for more than one batch.
-        monkeypatch.setattr("fedplcc.aggregator.garbage.collection.SLICE_S", 0.0)
-        run = federation.whole_run(rounds=60)
-        assert run.status is RunStatus.COMPLETED
-        assert 12 < max(waiting) <= 12 + 6
-        assert len(files(folder)) <= 12 + 2 * 6 + 4
-        assert federation.metric("garbage_blobs") == federation.coordinator.garbage_collection.num_waiting
-
-
-@pytest.mark.parametrize("number", [0, 3])
-def test_a_run_whose_rows_cannot_be_read_keeps_its_blobs_and_the_others_are_collected(
-    folder: Path, caplog: pytest.LogCaptureFixture, number: int
-) -> None:
-    clients = [NumpyClient("ann", size=3), NumpyClient("bob", size=3), NumpyClient("cat", size=4)]
-    with LocalFederation(folder, clients) as federation:
-        federation.keep = Keep(models=1, prototypes=0, updates=0)
-        federation.restart()
-        damaged = federation.whole_run(rounds=3)
-        names = set(named_blobs(folder))
-        broken = text("UPDATE rounds SET model = :value WHERE run_id = :run AND number = :number")
-        with federation.store.database.transaction() as connection:
-            connection.execute(broken, {"value": '{"role": 7}', "run": damaged.run_id, "number": number})
-        federation.restart()
-        for request in ("first", "second"):
-            document = a_document("fedplcc", clients=("cat",), run={"rounds": 3})
-            run = federation.run_to_end(federation.coordinator.create_run(request, document).run_id)
-            federation.coordinator.garbage_collection.collect()
-            assert names <= files(folder), "nobody knows which of them the damaged row names"
-            assert results_of(federation, run, 0, 3) <= files(folder)
-            assert not (results_of(federation, run, 1, 2) - names) & files(folder)
-    assert "run_not_collected" in caplog.text
 
 
 # A database that is not there

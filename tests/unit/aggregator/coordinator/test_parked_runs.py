@@ -15,7 +15,7 @@ from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.reasons import Parked
-from fedplcc.shared.steering import QuarantineClient, ResumeRun, StopRun
+from fedplcc.shared.steering import QuarantineClient, ResumeRun
 from fedplcc.shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support import present
 from tests.support.federation.in_process import LocalFederation
@@ -80,10 +80,6 @@ class TestANumberOfAnEarlierVersion:
         assert event.data["clients"] == ["bob"]
         assert {e.client_id for e in federation.events(hit.run_id, "evaluation_reported")} == set(CLIENTS)
 
-    def test_the_other_run_goes_on_in_its_bytes(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
-        federation, _hit, honest = wedged
-        goes_on(federation, honest)
-
     def test_quarantine_and_resume_end_it(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
         federation, hit, _honest = wedged
         federation.run_to_end(hit.run_id)
@@ -101,19 +97,6 @@ class TestANumberOfAnEarlierVersion:
             ("update_removed", "bob"),
             ("report_removed", "bob"),
         ]
-
-    def test_resume_alone_parks_it_again(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
-        federation, hit, _honest = wedged
-        federation.run_to_end(hit.run_id)
-        federation.coordinator.steer(hit.run_id, ResumeRun())
-        assert reason_of(federation, hit).clients == ("bob",)
-        assert len(federation.events(hit.run_id, "run_parked")) == 2
-
-    def test_stop_ends_it(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
-        federation, hit, _honest = wedged
-        federation.run_to_end(hit.run_id)
-        federation.coordinator.steer(hit.run_id, StopRun())
-        assert federation.run_to_end(hit.run_id).status is RunStatus.STOPPED
 
     def test_a_run_that_had_all_its_reports_is_parked_at_recovery(self, folder: Path) -> None:
         """An aggregator died in the step that failed: every report is stored, and nothing after it."""

@@ -65,35 +65,6 @@ def test_a_picture_shows_the_rounds_global_prototypes_and_every_client_s(federat
     assert set(drawn.nearest_N[~is_global]) <= set(np.flatnonzero(is_global))
 
 
-def test_the_last_committed_round_is_shown_without_a_number_and_while_another_is_open(federation: Looking) -> None:
-    run = federation.create("fedplcc", run={"rounds": 9})
-    while federation.coordinator.get_run(run.run_id).round_number < 3:
-        federation.step()
-    assert the_map(federation, run).number == 2
-    assert the_map(federation, run).rounds == ((1, 2),)
-
-
-@pytest.mark.parametrize("method", ["fedplcc", "fedproto", "fpl", "fedplvm", "fedccl"])
-def test_every_method_with_prototypes_has_a_map_and_compares_as_it_does(federation: Looking, method: str) -> None:
-    found = the_map(federation, a_run(federation, method=method))
-    assert found.comparison == ("distance" if method == "fedproto" else "cosine")
-    is_global = found.drawn.owners_N == NO_OWNER
-    assert 0 < is_global.sum() < len(found.drawn)
-
-
-def test_rounds_beyond_those_that_are_kept_are_named_and_the_kept_ones_too(federation: Looking) -> None:
-    run = a_run(federation, rounds=9)
-    assert the_map(federation, run).rounds == ((4, 9),), "also what no collection has taken yet may go at any moment"
-    federation.coordinator.garbage_collection.collect()
-    with pytest.raises(
-        BlobNotFound, match=r"round 3 .* collected; there are those of rounds 4 to 9: .* keep_proto"
-    ) as gone:
-        the_map(federation, run, 3)
-    assert gone.value.metadata["rounds"] == "4 to 9"
-    for number in range(4, 10):
-        assert the_map(federation, run, number).number == number
-
-
 def test_what_an_aggregator_that_kept_less_has_left_is_all_that_there_is(federation: Looking) -> None:
     federation.keep = Keep(models=2, prototypes=0, updates=1)
     federation.restart()
@@ -163,10 +134,6 @@ def test_a_run_in_which_nobody_sent_a_prototype_has_empty_maps(folder: Path) -> 
         assert (len(found.drawn), found.drawn.explained, found.clients[0].is_kept) == (0, 1, True)
 
 
-def places(found: RoundMap) -> np.ndarray:
-    return np.array(found.drawn.places_N2)
-
-
 def test_a_picture_is_drawn_from_its_round_and_key_rounds_alone_and_once(
     federation: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,31 +154,6 @@ def test_a_picture_is_drawn_from_its_round_and_key_rounds_alone_and_once(
     the_map(federation, run, 28)
     the_map(federation, run, 9)
     assert asked[9:] == [28, 9], "key rounds are remembered by their centres"
-
-
-def test_pictures_go_on_as_they_began_when_the_first_key_round_is_collected(federation: Looking) -> None:
-    """The window of six rounds slides over the key rounds 1, 5 and 9 while somebody looks."""
-    run = federation.create("fedplcc", run={"rounds": 16})
-    kept: dict[int, RoundMap] = {}
-    while federation.step():
-        federation.coordinator.garbage_collection.collect()
-        current = federation.coordinator.get_run(run.run_id)
-        if current.round_number > 1:
-            found = the_map(federation, run)
-            kept.setdefault(found.number, found)
-            assert found.aligned_from == 1
-    assert sorted(kept) == list(range(1, 17))
-    assert (places(the_map(federation, run, 12)) == places(kept[12])).all()
-    federation.restart()
-    again = the_map(federation, run, 12)
-    assert again.aligned_from == 13, "of the rounds 11 to 16, and nothing is remembered"
-    assert the_map(federation, run, 16).aligned_from == 13
-    assert np.allclose(_distances(again), _distances(kept[12])), "turned, or mirrored, and nothing else"
-
-
-def _distances(found: RoundMap) -> np.ndarray:
-    points = places(found)
-    return np.asarray(np.linalg.norm(points[:, None] - points[None], axis=-1))
 
 
 def test_few_pictures_of_few_runs_are_remembered(federation: Looking, monkeypatch: pytest.MonkeyPatch) -> None:

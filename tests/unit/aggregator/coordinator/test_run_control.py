@@ -18,7 +18,6 @@ from fedplcc.shared.errors import (
     InvalidConfig,
     InvalidTransition,
     MalformedRequest,
-    PayloadCorrupt,
     RequestIdReused,
     RoundNotFound,
     RunEnded,
@@ -83,13 +82,6 @@ def test_a_request_id_has_1_to_128_characters(federation: LocalFederation, reque
         federation.coordinator.create_run(request_id, a_document())
 
 
-def test_a_wrong_configuration_creates_nothing(federation: LocalFederation) -> None:
-    with pytest.raises(InvalidConfig, match="fedplcc"):
-        federation.coordinator.create_run("mine", a_document("fedplc"))
-    assert federation.coordinator.list_runs(limit=10) == []
-    assert federation.events("", "run_created") == []
-
-
 def test_a_run_that_does_not_exist_is_named_whatever_is_asked_of_it(federation: LocalFederation) -> None:
     coordinator = federation.coordinator
     for ask in (
@@ -107,18 +99,6 @@ def test_a_run_that_does_not_exist_is_named_whatever_is_asked_of_it(federation: 
         with pytest.raises(RunNotFound) as refused:
             ask()
         assert refused.value.metadata == {"run_id": "nothing"}
-
-
-def test_runs_are_listed_newest_first_with_their_present_state(federation: LocalFederation) -> None:
-    created = []
-    for _ in range(3):
-        federation.clock.now += 1
-        created.append(federation.create())
-    listed = federation.coordinator.list_runs(limit=2)
-    assert [run.run_id for run in listed] == [created[2].run_id, created[1].run_id]
-    assert listed[0] == federation.coordinator.get_run(created[2].run_id)
-    rest = federation.coordinator.list_runs(limit=2, before=listed[-1].run_id)
-    assert [run.run_id for run in rest] == [created[0].run_id]
 
 
 def test_there_is_no_artifact_before_a_round_committed_it(federation: LocalFederation) -> None:
@@ -165,70 +145,8 @@ def test_a_run_paused_at_any_step_ends_in_the_unpaused_runs_model(
     assert sha256(federation.run_to_end(run.run_id)) == undisturbed(method)
 
 
-def test_pausing_and_resuming_twice_says_nothing_new(federation: LocalFederation) -> None:
-    run = federation.create()
-    federation.coordinator.steer(run.run_id, PauseRun(now=True))
-    paused = federation.events(run.run_id)
-    again = federation.coordinator.steer(run.run_id, PauseRun(now=True))
-    assert again.status is RunStatus.PAUSED
-    assert federation.coordinator.steer(run.run_id, PauseRun()).status is RunStatus.PAUSED
-    assert federation.events(run.run_id) == paused
-    federation.coordinator.steer(run.run_id, ResumeRun())
-    resumed = federation.events(run.run_id)
-    assert federation.coordinator.steer(run.run_id, ResumeRun()).status is RunStatus.RUNNING
-    assert federation.events(run.run_id) == resumed
-    assert [event.type for event in resumed[-2:]] == ["run_paused", "run_resumed"]
-
-
-def test_resuming_takes_back_a_pause_that_waits(federation: LocalFederation) -> None:
-    run = federation.create()
-    federation.coordinator.steer(run.run_id, PauseRun())
-    federation.coordinator.steer(run.run_id, PauseRun())
-    assert not federation.coordinator.steer(run.run_id, ResumeRun()).is_pause_requested
-    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-    types = [event.type for event in federation.events(run.run_id)]
-    assert (types.count("pause_requested"), types.count("pause_withdrawn"), types.count("run_paused")) == (1, 1, 0)
-
-
-def test_a_waiting_pause_survives_a_restart(federation: LocalFederation) -> None:
-    run = until_round(federation, federation.create(), 1)
-    federation.coordinator.steer(run.run_id, PauseRun())
-    federation.restart()
-    assert federation.run_to_end(run.run_id).status is RunStatus.PAUSED
-    federation.restart()
-    assert status(federation, run) is RunStatus.PAUSED
-    federation.coordinator.steer(run.run_id, ResumeRun())
-    assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
-
-
-def test_an_update_that_was_on_its_way_counts_although_the_run_is_paused(federation: LocalFederation) -> None:
-    run = until_round(federation, federation.create(), 1)
-    ann, bob = federation.clients.values()
-    task = federation.task(ann)
-    federation.coordinator.steer(run.run_id, PauseRun(now=True))
-    update, blobs = ann.work(task, _model(federation, run))
-    federation.submit(ann, task, update, blobs)
-    assert federation.task(bob).kind is TaskKind.WAIT
-    federation.coordinator.steer(run.run_id, ResumeRun())
-    assert federation.task(ann).kind is TaskKind.WAIT, "its part is done"
-    assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
-
-
 def _model(federation: LocalFederation, run: Run) -> bytes:
     return federation.coordinator.artifact(run.run_id, -1, "model")[1].read_bytes()
-
-
-def test_a_trainer_of_a_paused_run_is_told_that_its_work_is_not_wanted(federation: LocalFederation) -> None:
-    run = until_round(federation, federation.create(), 1)
-    ann = federation.clients["ann"]
-    working = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1, "progress": 0.5}
-    federation.task(ann)
-    assert federation.heartbeat(ann, **working)
-    federation.coordinator.steer(run.run_id, PauseRun())
-    assert federation.heartbeat(ann, **working), "a pause waits for the round"
-    federation.coordinator.steer(run.run_id, PauseRun(now=True))
-    assert not federation.heartbeat(ann, **working)
-    assert federation.heartbeat(ann, activity=ClientActivity.IDLE)
 
 
 # The same request again
@@ -251,14 +169,6 @@ def test_a_retry_that_arrives_after_a_later_wish_changes_nothing(federation: Loc
     assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
     assert coordinator.steer(run.run_id, StopRun(), request_id="s").status is RunStatus.COMPLETED
     assert coordinator.steer(run.run_id, StopRun(), request_id="s").status is RunStatus.COMPLETED
-
-
-def test_a_request_that_had_nothing_to_change_is_remembered_too(federation: LocalFederation) -> None:
-    run = federation.create()
-    federation.coordinator.steer(run.run_id, PauseRun(now=True))
-    federation.coordinator.steer(run.run_id, PauseRun(now=True), request_id="again")
-    federation.coordinator.steer(run.run_id, ResumeRun())
-    assert federation.coordinator.steer(run.run_id, PauseRun(now=True), request_id="again").status is RunStatus.RUNNING
 
 
 def test_a_request_that_was_refused_may_come_again(federation: LocalFederation) -> None:
@@ -307,16 +217,6 @@ def test_one_request_id_means_one_wish(federation: LocalFederation) -> None:
         coordinator.steer(other.run_id, StopRun(reason="too much"), request_id="s")
 
 
-def test_a_request_id_to_steer_with_is_at_most_128_characters_long(federation: LocalFederation) -> None:
-    run = federation.create()
-    for length in (128, 129):
-        if length == 129:
-            with pytest.raises(MalformedRequest, match="at most 128"):
-                federation.coordinator.steer(run.run_id, PauseRun(), request_id="x" * length)
-        else:
-            federation.coordinator.steer(run.run_id, PauseRun(), request_id="x" * length)
-
-
 # Stopping
 
 
@@ -342,35 +242,6 @@ def test_a_run_stopped_in_a_round_is_stopping_until_its_trainers_are_idle(federa
     assert after.model == run.model, "the last committed round is kept"
     types = [event.type for event in federation.events(run.run_id)]
     assert types[-2:] == ["run_stopping", "run_stopped"]
-
-
-def test_a_run_that_nobody_works_for_stops_at_once(federation: LocalFederation) -> None:
-    pending = federation.coordinator.create_run("r", a_document(clients=("ann", "eve")))
-    stopped = federation.coordinator.steer(pending.run_id, StopRun())
-    assert (stopped.status, sentence_of(stopped.reason)) == (RunStatus.STOPPED, "stopped by request")
-    paused = federation.create()
-    federation.coordinator.steer(paused.run_id, PauseRun(now=True))
-    assert federation.coordinator.steer(paused.run_id, StopRun()).status is RunStatus.STOPPED
-
-
-def test_a_stop_does_not_wait_for_a_trainer_that_has_vanished(federation: LocalFederation) -> None:
-    run = until_round(federation, federation.create(), 1)
-    ann, bob = federation.clients.values()
-    for client in (ann, bob):
-        federation.task(client)
-    federation.coordinator.steer(run.run_id, StopRun())
-    federation.task(ann)
-    federation.idle(ann)
-    lease_s = Limits().lease_s
-    federation.clock.now += lease_s
-    federation.idle(ann)
-    federation.coordinator.tick()
-    assert status(federation, run) is RunStatus.STOPPING, "its lease still lives"
-    federation.clock.now += 0.1
-    federation.coordinator.tick()
-    assert status(federation, run) is RunStatus.STOPPED
-    (lost,) = federation.events("", "client_lost")
-    assert lost.client_id == "bob"
 
 
 def test_a_stop_does_not_wait_for_a_member_of_other_runs_whatever_it_says(federation: LocalFederation) -> None:
@@ -424,18 +295,6 @@ def test_an_update_for_a_stopping_run_is_refused(federation: LocalFederation) ->
         federation.upload(bob, task, bob.work(task, _model(federation, run))[1])
 
 
-def test_a_stopping_run_ends_after_a_restart(federation: LocalFederation) -> None:
-    run = until_round(federation, federation.create(), 1)
-    for client in federation.clients.values():
-        federation.task(client)
-    federation.coordinator.steer(run.run_id, StopRun(reason="enough"))
-    federation.restart()
-    assert status(federation, run) is RunStatus.STOPPING
-    federation.coordinator.tick()
-    ended = federation.coordinator.get_run(run.run_id)
-    assert (ended.status, sentence_of(ended.reason)) == (RunStatus.STOPPED, "enough")
-
-
 def test_a_run_stopped_while_it_aggregates_takes_no_result(federation: LocalFederation) -> None:
     run = until_round(federation, federation.create(), 1)
     for client in federation.clients.values():
@@ -447,15 +306,6 @@ def test_a_run_stopped_while_it_aggregates_takes_no_result(federation: LocalFede
     assert stopped.status is RunStatus.STOPPED
     assert not federation.coordinator.work()
     assert federation.coordinator.get_run(run.run_id).model == run.model
-
-
-def test_other_runs_go_on_when_one_is_stopped(federation: LocalFederation) -> None:
-    first, second = federation.create(), federation.create("fedplcc")
-    until_round(federation, first, 1)
-    federation.coordinator.steer(first.run_id, StopRun())
-    after = federation.run_to_end(second.run_id)
-    assert status(federation, first) is RunStatus.STOPPED
-    assert sha256(after) == undisturbed("fedplcc")
 
 
 # A state directory that was tampered with
@@ -523,24 +373,6 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
     assert numbers == [1, 2], "every round's first crash is told"
     for run in (crashing, other):
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
-
-
-def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
-    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = until_round(federation, federation.create(), 1)
-    for client in federation.clients.values():
-        federation.perform(client, federation.task(client))
-        federation.task(client)
-
-    def stopped_and_damaged(*_arguments: object) -> None:
-        federation.coordinator.steer(run.run_id, StopRun())
-        federation.path_of(run.model).unlink()
-        raise PayloadCorrupt("a blob that the round needs is gone")
-
-    monkeypatch.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", stopped_and_damaged)
-    assert federation.coordinator.work()
-    assert status(federation, run) is RunStatus.STOPPED
 
 
 def test_a_run_whose_stored_configuration_cannot_be_read_is_parked_alone(

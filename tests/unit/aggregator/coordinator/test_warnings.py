@@ -55,15 +55,3 @@ def test_a_run_at_chance_is_warned_of_from_the_tenth_evaluated_round_on_and_afte
     assert federation.metric("run_at_chance", run=run_id) == 1.0
     federation.run_to_end(run_id)
     assert warned(federation, run_id) == [(ROUNDS + 1) * every]
-
-
-def test_a_run_that_learns_at_last_is_warned_of_no_more(make: Callable[[int], LocalFederation]) -> None:
-    federation = make(ROUNDS + 1)
-    run_id = federation.create("fedavg", run={"rounds": ROUNDS + 3}).run_id
-    until(federation, run_id, ROUNDS + 1)
-    assert warned(federation, run_id) == [1]
-    until(federation, run_id, ROUNDS + 2)
-    assert warned(federation, run_id) == []
-    assert federation.metric("run_at_chance", run=run_id) == 0.0
-    federation.run_to_end(run_id)
-    assert warned(federation, run_id) == []

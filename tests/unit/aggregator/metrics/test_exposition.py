@@ -17,11 +17,10 @@ from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import REFUSALS, REPORT_REFUSALS, What
 from fedplcc.aggregator.metrics.round_times import Phase
 from fedplcc.aggregator.metrics.rounds import RESULTS
-from fedplcc.aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
+from fedplcc.aggregator.metrics.runs import CLASSES, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
 from fedplcc.shared import errors
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.types import ClientActivity, Payload, PrototypeCounts, RoundPhase, Run, RunStatus, Update
-from tests.support.federation.in_process import LocalFederation
 from tests.support.records.builders import a_round, a_run
 
 
@@ -216,20 +215,6 @@ def test_at_most_four_runs_have_series_and_the_next_follows_when_one_ends(
     assert set(series(registry, "round")) == {("run1",), ("run2",), ("run3",), ("run4",)}
 
 
-def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
-    """Loss terms and domains are named by clients: they must not be able to fill the memory of a Prometheus."""
-    metrics.runs.follow([a_committed_run()], now=100.0)
-    for number in range(3):
-        domains = {f"domain-{number}-{index}": 0.5 for index in range(DOMAINS)}
-        terms = {f"term-{number}-{index}": 2.0 for index in range(LOSS_TERMS)}
-        run = a_committed_run(accuracy={**domains, "mean": 0.5, "worst": 0.5}, loss=terms)
-        commit(metrics, run, [1], now=104.0)
-        assert len(series(registry, "domain_accuracy_ratio")) == (1 if number else DOMAINS)
-        assert len(series(registry, "training_loss")) == (1 if number else LOSS_TERMS)
-    assert series(registry, "domain_accuracy_ratio") == {("other", "one"): 0.5}
-    assert series(registry, "training_loss") == {("one", "other"): 2.0}
-
-
 def test_one_client_that_makes_terms_up_takes_no_series_of_the_others(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
@@ -292,44 +277,3 @@ def test_what_is_looked_up_at_the_scrape_is_found_by_its_name_and_is_there_once(
     metrics.disk.file_system.follow(Path("/"))
     one = registry.restricted_registry(["fedplcc_data_free_bytes"])
     assert [family.name for family in one.collect()] == ["fedplcc_data_free_bytes"]
-
-
-def test_clocks_that_go_back_give_no_negative_duration(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
-    commit(metrics, a_committed_run(), [1], now=50.0)
-    assert series(registry, "round_duration_seconds_sum") == {(): 0.0}
-
-
-def test_round_0_which_makes_the_first_model_is_neither_counted_nor_measured(
-    registry: CollectorRegistry, metrics: AggregatorMetrics
-) -> None:
-    commit(metrics, a_committed_run(number=0), [1], now=104.0)
-    assert series(registry, "round_duration_seconds_count") == {(): 0}
-    assert series(registry, "rounds_total")[("committed",)] == 0
-
-
-# Through the coordinator
-
-
-def test_a_whole_run_is_counted_and_leaves_no_series_of_its_own(federation: LocalFederation) -> None:
-    run = federation.create("fedplcc", run={"rounds": 3})
-    while federation.coordinator.get_run(run.run_id).round_number < 2:
-        federation.step()
-    line = json.loads(federation.metrics_lines(run.run_id)[0])
-    for scope, count in line["prototypes"].items():
-        assert federation.metric("prototypes", run=run.run_id, scope=scope) == count
-    by_class = [federation.metric("class_prototypes", run=run.run_id, class_id=str(index)) for index in range(3)]
-    assert sum(count or 0 for count in by_class) == line["prototypes"]["global"]
-    assert federation.metric("training_loss", run=run.run_id, term="ce") == line["loss"]["ce"]
-    assert federation.metric("domain_accuracy_ratio", run=run.run_id, domain="ann-domain") is not None
-    assert federation.metric("runs", status="running") == 1
-    federation.run_to_end(run.run_id)
-    assert federation.metric("rounds_total", result="committed") == 3
-    assert federation.metric("round_duration_seconds_count") == 3
-    assert federation.metric("client_updates_total", outcome="accepted") == 7
-    assert federation.metric("runs", status="running") == 0
-    last = json.loads(federation.metrics_lines(run.run_id)[-1])
-    assert federation.metric("worst_domain_accuracy_ratio", run=run.run_id) == last["accuracy"]["worst"]
-    federation.clock.now += KEEP_ENDED_S
-    federation.coordinator.tick()
-    assert federation.metric("round", run=run.run_id) is None
-    assert federation.metric("prototypes", run=run.run_id, scope="local") is None

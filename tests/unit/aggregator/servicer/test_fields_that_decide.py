@@ -47,109 +47,49 @@ HELD: dict[str, tuple[str, ...]] = {
 }
 """What holds where one of four lies in such a field: tests."""
 
-DECISIONS: dict[str, tuple[str, ...]] = {
-    SENDER: ("*.client_id", "*.instance_token"),
-    WHERE: ("*.run_id", "*.round", "TaskKey.kind", "TaskKey.times_asked"),
-    BLOB: (
-        "BlobHeader.blob",
-        "BlobRef.role",
-        "BlobRef.sha256",
-        "BlobRef.size_bytes",
-        "Chunk.offset_bytes",
-        "Chunk.data",
-        "CommitUpdateRequest.inline_blobs",
-        "*.header",
-        "*.chunk",
-    ),
-    WEIGHT: (
-        "JoinRequest.num_examples",
-        "JoinRequest.class_counts",
-        "JoinRequest.domain",
-        "ClassCount.class_name",
-        "ClassCount.num_examples",
-        "CommitUpdateRequest.num_examples",
-    ),
-    MODEL: (
-        "JoinRequest.model_kind",
-        "CommitUpdateRequest.payload",
-        "Payload.tensor_groups",
-        "Payload.encoded",
-        "Payload.scalars",
-        "Payload.ScalarsEntry.key",
-        "Payload.ScalarsEntry.value",
-        "Payload.int_lists",
-        "Payload.IntListsEntry.key",
-        "Payload.IntListsEntry.value",
-        "IntList.values",
-    ),
-    PROTOTYPES: ("Payload.prototype_sets", "CommitUpdateRequest.class_counts", "CommitUpdateRequest.num_excluded"),
-    ACCURACY: (
-        "ReportEvaluationRequest.counts",
-        "EvaluationCounts.set_name",
-        "EvaluationCounts.model",
-        "EvaluationCounts.correct",
-        "EvaluationCounts.total",
-    ),
-    WAITING: (
-        "HeartbeatRequest.activity",
-        "HeartbeatRequest.progress",
-        "HeartbeatRequest.is_leaving",
-        "HeartbeatRequest.problem",
-        "ClientProblem.reason",
-        "ClientProblem.is_fatal",
-    ),
-    RECIPE: ("JoinRequest.smallest_side",),
-    NONE: (
-        "HeartbeatRequest.log_level",
-        "HeartbeatRequest.log_lines",
-        "HeartbeatRequest.log_lines_left_out",
-        "LogLine.time",
-        "LogLine.level",
-        "LogLine.event",
-        "LogLine.facts",
-        "LogLine.FactsEntry.key",
-        "LogLine.FactsEntry.value",
-        "JoinRequest.environment",
-        "JoinRequest.version",
-        "JoinRequest.display_name",
-        "Environment.packages",
-        "Environment.PackagesEntry.key",
-        "Environment.PackagesEntry.value",
-        "Environment.cpu",
-        "Environment.device",
-        "Environment.platform",
-        "SyncRoundRequest.poll",
-        "SyncRoundRequest.inline_blobs",
-        "Poll.known",
-        "Poll.hold",
-        "InlineBlobs.max_bytes",
-        "InlineBlobs.held_sha256s",
-        "HeartbeatRequest.readings",
-        "HeartbeatRequest.ReadingsEntry.key",
-        "HeartbeatRequest.ReadingsEntry.value",
-        "ClientProblem.detail",
-        "ClientProblem.hint",
-        "DownloadBlobRequest.sha256",
-        "DownloadBlobRequest.offset_bytes",
-        "Payload.metadata",
-        "Payload.MetadataEntry.key",
-        "Payload.MetadataEntry.value",
-        "CommitUpdateRequest.losses",
-        "CommitUpdateRequest.LossesEntry.key",
-        "CommitUpdateRequest.LossesEntry.value",
-        "EvaluationCounts.confusion",
-        "EvaluationCounts.histograms",
-        "ScoreHistograms.of_class",
-        "ScoreHistograms.of_others",
-        "ScoreHistograms.confidence",
-        "ScoreHistograms.confidence_correct",
-        "*.timings",
-        "CommitUpdateRequest.TimingsEntry.key",
-        "CommitUpdateRequest.TimingsEntry.value",
-        "ReportEvaluationRequest.TimingsEntry.key",
-        "ReportEvaluationRequest.TimingsEntry.value",
-    ),
+FIELDS = {
+    SENDER: "*.client_id *.instance_token",
+    WHERE: "*.run_id *.round TaskKey.kind TaskKey.times_asked",
+    BLOB: """
+        BlobHeader.blob BlobRef.role BlobRef.sha256 BlobRef.size_bytes Chunk.offset_bytes Chunk.data
+        CommitUpdateRequest.inline_blobs *.header *.chunk
+        """,
+    WEIGHT: """
+        JoinRequest.num_examples JoinRequest.class_counts JoinRequest.domain ClassCount.class_name
+        ClassCount.num_examples CommitUpdateRequest.num_examples
+        """,
+    MODEL: """
+        JoinRequest.model_kind CommitUpdateRequest.payload Payload.tensor_groups Payload.encoded Payload.scalars
+        Payload.ScalarsEntry.key Payload.ScalarsEntry.value Payload.int_lists Payload.IntListsEntry.key
+        Payload.IntListsEntry.value IntList.values
+        """,
+    PROTOTYPES: "Payload.prototype_sets CommitUpdateRequest.class_counts CommitUpdateRequest.num_excluded",
+    ACCURACY: """
+        ReportEvaluationRequest.counts EvaluationCounts.set_name EvaluationCounts.model EvaluationCounts.correct
+        EvaluationCounts.total
+        """,
+    WAITING: """
+        HeartbeatRequest.activity HeartbeatRequest.progress HeartbeatRequest.is_leaving HeartbeatRequest.problem
+        ClientProblem.reason ClientProblem.is_fatal
+        """,
+    RECIPE: "JoinRequest.smallest_side",
+    NONE: """
+        HeartbeatRequest.log_level HeartbeatRequest.log_lines HeartbeatRequest.log_lines_left_out LogLine.time
+        LogLine.level LogLine.event LogLine.facts LogLine.FactsEntry.key LogLine.FactsEntry.value
+        JoinRequest.environment JoinRequest.version JoinRequest.display_name Environment.packages
+        Environment.PackagesEntry.key Environment.PackagesEntry.value Environment.cpu Environment.device
+        Environment.platform SyncRoundRequest.poll SyncRoundRequest.inline_blobs Poll.known Poll.hold
+        InlineBlobs.max_bytes InlineBlobs.held_sha256s HeartbeatRequest.readings HeartbeatRequest.ReadingsEntry.key
+        HeartbeatRequest.ReadingsEntry.value ClientProblem.detail ClientProblem.hint DownloadBlobRequest.sha256
+        DownloadBlobRequest.offset_bytes Payload.metadata Payload.MetadataEntry.key Payload.MetadataEntry.value
+        CommitUpdateRequest.losses CommitUpdateRequest.LossesEntry.key CommitUpdateRequest.LossesEntry.value
+        EvaluationCounts.confusion EvaluationCounts.histograms ScoreHistograms.of_class ScoreHistograms.of_others
+        ScoreHistograms.confidence ScoreHistograms.confidence_correct *.timings CommitUpdateRequest.TimingsEntry.key
+        CommitUpdateRequest.TimingsEntry.value ReportEvaluationRequest.TimingsEntry.key
+        ReportEvaluationRequest.TimingsEntry.value
+        """,
 }
+DECISIONS = {decision: tuple(names.split()) for decision, names in FIELDS.items()}
 """Each field by the decision that it enters; `*` stands for any message."""
 
 
@@ -215,9 +155,7 @@ def test_a_planted_field_is_found() -> None:
     )
     service = file.service.add(name="RoundService")
     service.method.add(
-        name="CommitUpdate",
-        input_type=".fedplcc.v1.CommitUpdateRequest",
-        output_type=".fedplcc.v1.CommitUpdateRequest",
+        name="CommitUpdate", input_type=".fedplcc.v1.CommitUpdateRequest", output_type=".fedplcc.v1.CommitUpdateRequest"
     )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

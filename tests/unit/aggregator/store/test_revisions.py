@@ -108,25 +108,6 @@ def test_a_new_database_is_what_the_migrations_make_from_nothing(folder: Path) -
     assert differences(folder / "aggregator.sqlite") == differences(folder / "migrated.sqlite") == []
 
 
-def test_a_difference_would_be_found(folder: Path) -> None:
-    SqlStore.in_folder(folder).close()
-    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:
-        connection.execute("ALTER TABLE runs DROP COLUMN reason")
-    assert [found[0] for found in differences(folder / "aggregator.sqlite")] == ["add_column"]
-
-
-def test_a_current_database_is_opened_without_alembic(folder: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from fedplcc.aggregator.store.database.sql_store import SqlStore\n"
-        "for _ in range(2): SqlStore.in_folder(Path(sys.argv[1])).close()\n"
-        "names = ('alembic', 'psycopg', 'fedplcc.aggregator.store.database.engines.postgres')\n"
-        "print([name for name in names if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]", "a start waits for none of them"
-    assert not list(folder.glob("*.revision-*")), "nothing was migrated, so nothing was copied"
-
-
 # A later revision
 
 NEXT = """
@@ -312,19 +293,6 @@ def test_a_database_of_an_unknown_revision_is_refused_and_left_alone(folder: Pat
     assert not list(folder.glob("*.revision-*"))
 
 
-def test_a_later_revision_can_change_what_others_refer_to(old: Path, later: Path) -> None:
-    before = rows_of(old / "aggregator.sqlite")
-    assert sum(map(len, before.values())) > 50
-    SqlStore.in_folder(old).close()
-    after = rows_of(old / "aggregator.sqlite")
-    assert after == with_owners(before)
-    tables = tables_of(old / "aggregator.sqlite")
-    assert "UNIQUE" not in tables["runs"]
-    assert "VARCHAR(128)" in tables["runs"]
-    assert "REFERENCES" not in tables["rounds"]
-    assert "fk_updates_run_id" in tables["updates"]
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -354,9 +322,3 @@ def test_the_readme_shows_the_tables_as_they_are() -> None:
         assert f"### `{table.name}`" in text
     with pytest.raises(ValueError, match="needs the two lines"):
         generated.with_generated(text.replace(generated.END, ""))
-
-
-def test_every_table_and_column_says_what_it_means() -> None:
-    for table in schema.metadata.sorted_tables:
-        assert table.comment
-        assert not [column.name for column in table.columns if not column.comment]
