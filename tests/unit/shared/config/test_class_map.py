@@ -53,10 +53,7 @@ def a_config(**run: Any) -> Any:
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        (
-            {"initial_classes": ["a", "b"]},
-            "'initial_classes' is about the model that a run begins with",
-        ),
+        ({"initial_classes": ["a", "b"]}, "'initial_classes' is about the model that a run begins with"),
         ({"initial_prototypes": True}, "set 'initial_model' too"),
         ({"drop_classes": True}, "set 'initial_model' too"),
         ({"initial_model": MODEL, "initial_classes": ["a", "mug"]}, "knows class 'mug', which data.classes does not"),

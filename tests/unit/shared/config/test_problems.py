@@ -26,10 +26,6 @@ def changed(**sections: dict[str, Any] | int | list[Any]) -> dict[str, Any]:
     return document
 
 
-def test_a_right_configuration_has_no_problems() -> None:
-    assert run_problems(RIGHT) == []
-
-
 WRONG = [
     (changed(run={"rouns": 3}), ["run.rouns"]),
     (changed(run={"method": "fedplc"}), ["run.method"]),

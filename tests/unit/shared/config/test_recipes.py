@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from fedplcc.shared.config import recipes
-from fedplcc.shared.config.recipes import (
-    PHOTOS,
-    PHOTOS_BY_STEPS,
-    RECIPES,
-    recipe,
-    recipe_for,
-    with_recipe,
-)
+from fedplcc.shared.config.recipes import PHOTOS, PHOTOS_BY_STEPS, RECIPES, recipe, recipe_for, with_recipe
 from fedplcc.shared.config.run import parse_federation
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
@@ -62,11 +52,6 @@ def test_another_method_has_its_own_settings_and_what_else_it_needs(method: str)
 )
 def test_images_as_large_as_photographs_get_the_recipe_for_them(side: int | None, name: str) -> None:
     assert recipe_for(side) == name
-
-
-def test_every_file_of_a_recipe_has_a_name() -> None:
-    files = {path.stem for path in Path(recipes.__file__).parent.glob("*.toml")}
-    assert files == set(RECIPES)
 
 
 def test_an_unknown_recipe_is_told_the_known_ones() -> None:

@@ -25,13 +25,6 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_everything_but_client_and_data_has_a_default() -> None:
-    assert load(AggregatorSettings).port == 50051
-    assert load(GatewaySettings).aggregator == "127.0.0.1:50051"
-    trainer = load(TrainerSettings, TRAINER)
-    assert (trainer.domain, trainer.state_dir) == ("mnist", Path("fedplcc-state/trainer-mnist"))
-
-
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[aggregator]\nport = 1\nlease_heartbeats = 7\nheartbeat_interval_s = 9.0\n")
@@ -63,10 +56,7 @@ def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(
     assert from_command_line(TrainerSettings, "trainer", "", flags + more).allow_code == ("f:g", "h.i:j")
 
 
-@pytest.mark.parametrize(
-    ("value", "seen"),
-    [("", ()), ("0", ("0",)), (" GPU-a , MIG-b,", ("GPU-a", "MIG-b"))],
-)
+@pytest.mark.parametrize(("value", "seen"), [("", ()), ("0", ("0",)), (" GPU-a , MIG-b,", ("GPU-a", "MIG-b"))])
 def test_what_cuda_may_see_is_read_entry_by_entry(
     monkeypatch: pytest.MonkeyPatch, value: str, seen: tuple[str, ...]
 ) -> None:
@@ -146,13 +136,6 @@ def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys: pytest.Cap
     assert "HOST:PORT of the aggregator." in text
     assert "Default: 127.0.0.1:50051." in text
     assert "Undefined" not in text
-
-
-def test_a_flag_that_does_not_exist_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        config.from_command_line(TrainerSettings, "python -m fedplcc.trainer", "Trains.", ["--colour", "red"])
-    assert ended.value.code == 2
-    assert "--colour" in capsys.readouterr().err
 
 
 def test_the_url_of_a_database_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
