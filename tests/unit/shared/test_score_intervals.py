@@ -11,20 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from fedplcc.shared.bounds import SCORE_BINS
+from fedplcc.shared.scoring import intervals
 from fedplcc.shared.scoring.class_scores import class_scores
 from fedplcc.shared.scoring.histograms import areas, histograms_of, macro_area
-from fedplcc.shared.scoring.intervals import (
-    CONFIDENCE,
-    Interval,
-    accuracy_interval,
-    area_intervals,
-    balanced_interval,
-    macro_area_interval,
-    macro_f1_interval,
-    mean_interval,
-    share_interval,
-)
-from fedplcc.shared.scoring.scores import balanced_accuracy
 from fedplcc.shared.types import ScoreHistograms
 
 counts = st.integers(1, 400).flatmap(lambda whole: st.tuples(st.integers(0, whole), st.just(whole)))
@@ -32,31 +21,10 @@ counts = st.integers(1, 400).flatmap(lambda whole: st.tuples(st.integers(0, whol
 
 @given(counts)
 def test_a_share_has_the_interval_of_scipy(pair: tuple[int, int]) -> None:
-    found = share_interval(*pair)
-    theirs = binomtest(*pair).proportion_ci(CONFIDENCE, method="wilson")
+    found = intervals.share_interval(*pair)
+    theirs = binomtest(*pair).proportion_ci(intervals.CONFIDENCE, method="wilson")
     assert found is not None
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
-
-
-@given(st.lists(counts, min_size=1, max_size=6))
-def test_an_interval_holds_its_score_and_stays_between_nothing_and_all(pairs: list[tuple[int, int]]) -> None:
-    right, total = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    balanced, overall = balanced_interval(right, total), accuracy_interval(right, total)
-    score = balanced_accuracy(right, total)
-    assert balanced is not None
-    assert overall is not None
-    assert score is not None
-    assert 0 <= balanced.low <= score + 1e-12
-    assert score - 1e-12 <= balanced.high <= 1
-    assert balanced == balanced_interval([*right, 0], [*total, 0])
-    if len(pairs) == 1:
-        assert (balanced.low, balanced.high) == pytest.approx((overall.low, overall.high), abs=1e-9)
-
-
-def test_nothing_has_no_interval() -> None:
-    assert share_interval(0, 0) is None
-    assert balanced_interval([0, 0], [0, 0]) is None
-    assert mean_interval([], []) is None
 
 
 @pytest.mark.parametrize("truth", [(0.9, 0.5, 0.1), (0.97, 0.9, 0.8), (0.5, 0.5, 0.5)])
@@ -65,17 +33,17 @@ def test_a_balanced_accuracy_holds_the_truth_as_often_as_it_says(truth: tuple[fl
     drawn = rng.binomial(total, truth, (tries, len(total)))
     held = sum(
         each is not None and each.low <= math.fsum(truth) / len(truth) <= each.high
-        for each in (balanced_interval(right.tolist(), total) for right in drawn)
+        for each in (intervals.balanced_interval(right.tolist(), total) for right in drawn)
     )
-    assert held / tries == pytest.approx(CONFIDENCE, abs=0.02)
+    assert held / tries == pytest.approx(intervals.CONFIDENCE, abs=0.02)
 
 
-def wilson_of(value: float, variance: float, most: float) -> Interval:
+def wilson_of(value: float, variance: float, most: float) -> intervals.Interval:
     """SciPy's Wilson interval takes whole numbers alone: its equation, solved for the two shares that lie so far away."""
     number = min(most, value * (1 - value) / variance) if variance > 0 and 0 < value < 1 else most
     z = 1.959963984540054
     roots = np.roots([number + z * z, -(2 * number * value + z * z), number * value * value]).real
-    return Interval(max(0.0, min(roots)), min(1.0, max(roots)))
+    return intervals.Interval(max(0.0, min(roots)), min(1.0, max(roots)))
 
 
 matrices = st.integers(2, 4).flatmap(
@@ -93,7 +61,7 @@ def test_macro_f1_has_the_variance_of_its_numeric_gradient(found: tuple[list[int
     size = len(lost)
     counts = np.concatenate([np.array(cells, float).reshape(size, size), np.array(lost, float)[:, None]], axis=1)
     total = [int(each) for each in counts.sum(axis=1)]
-    interval = macro_f1_interval(total, cells)
+    interval = intervals.macro_f1_interval(total, cells)
     if not sum(total):
         assert interval is None
         return
@@ -142,7 +110,7 @@ def test_an_area_has_the_variance_of_delong_over_all_pairs(own: list[int], other
     variance = sum(
         placed.var(ddof=1) / len(placed) if len(placed) > 1 else 0.0 for placed in (ahead.mean(1), ahead.mean(0))
     )
-    (area,), (interval,) = areas(found), area_intervals(found)
+    (area,), (interval,) = areas(found), intervals.area_intervals(found)
     assert area == pytest.approx(ahead.mean(), abs=1e-12)
     expected = wilson_of(ahead.mean(), variance if variance > 1e-15 else 0.0, min(len(own), len(others)))
     left_open = (ahead == 0.5).mean() / 2
@@ -150,28 +118,7 @@ def test_an_area_has_the_variance_of_delong_over_all_pairs(own: list[int], other
     assert (interval.low, interval.high) == pytest.approx(
         (max(0.0, expected.low - left_open), min(1.0, expected.high + left_open)), abs=1e-6
     )
-    assert macro_area_interval(found) == interval
-
-
-chances = st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=25)
-
-
-@given(chances, chances)
-def test_the_area_of_the_probabilities_themselves_is_within_the_interval(own: list[float], others: list[float]) -> None:
-    """Also where all of them lie in one bin, as those of a model that has hardly learnt."""
-    for spread in (1.0, 0.01):
-        ahead = [(one > other) + (one == other) / 2 for one in own for other in others]
-        bins_of_own, bins_of_others = ([int(each * spread * SCORE_BINS) for each in every] for every in (own, others))
-        (interval,) = area_intervals(histograms_from([bins_of_own], [bins_of_others]))
-        assert interval is not None
-        assert interval.low - 1e-9 <= sum(ahead) / len(ahead) <= interval.high + 1e-9
-
-
-def test_a_class_without_pairs_has_no_interval_and_does_not_count() -> None:
-    found = histograms_from([[3, 9, 20], []], [[1, 2], [5]])
-    assert area_intervals(found)[1] is None
-    assert macro_area_interval(found) == area_intervals(found)[0]
-    assert macro_area_interval(histograms_from([[]], [[1]])) is None
+    assert intervals.macro_area_interval(found) == interval
 
 
 def test_intervals_of_macro_f1_and_area_hold_the_truth_about_as_often_as_they_say() -> None:
@@ -196,7 +143,7 @@ def test_intervals_of_macro_f1_and_area_hold_the_truth_about_as_often_as_they_sa
     for _ in range(400):
         total, cells, histograms = drawn(120)
         for place, (truth, interval) in enumerate(
-            ((f1, macro_f1_interval(total, cells)), (area, macro_area_interval(histograms)))
+            ((f1, intervals.macro_f1_interval(total, cells)), (area, intervals.macro_area_interval(histograms)))
         ):
             assert interval is not None
             held[place] += interval.low <= truth <= interval.high

@@ -10,7 +10,6 @@ import safetensors.numpy
 
 from fedplcc.shared import tensors
 from fedplcc.shared.errors import MalformedUpdate
-from fedplcc.shared.types import PrototypeSet
 
 MODEL: dict[str, Any] = {
     "layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -32,15 +31,6 @@ def check_of(data: bytes) -> str:
     with pytest.raises(MalformedUpdate) as refusal:
         tensors.read_header(io.BytesIO(data))
     return refusal.value.metadata["check"]
-
-
-def test_arrays_survive_the_journey() -> None:
-    back = tensors.from_bytes(tensors.to_bytes(MODEL))
-    assert back.keys() == MODEL.keys()
-    for name, array in MODEL.items():
-        np.testing.assert_array_equal(back[name], array)
-        assert back[name].dtype == array.dtype
-        assert back[name].shape == array.shape
 
 
 def test_bytes_depend_neither_on_the_order_of_names_nor_on_the_memory_layout() -> None:
@@ -68,31 +58,6 @@ def test_other_readers_of_the_format_read_the_bytes() -> None:
 def test_what_may_not_travel_is_refused_before_it_leaves(arrays: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match=r"tensor|dtype|name"):
         tensors.to_bytes(arrays)
-
-
-def test_a_blob_is_named_by_its_content() -> None:
-    blob = tensors.blob_ref("model", b"abc")
-    assert (blob.role, blob.size_bytes) == ("model", 3)
-    assert blob.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
-def test_the_header_tells_where_every_tensor_lies() -> None:
-    data = tensors.to_bytes(MODEL)
-    table = tensors.read_header(io.BytesIO(data))
-    assert table.size_bytes == len(data)
-    assert data.startswith(table.header)
-    assert [entry.name for entry in table.entries] == ["steps", "bias", "layer.weight"]
-    for entry in table.entries:
-        assert data[entry.begin : entry.end] == MODEL[entry.name].tobytes()
-    assert table.schema == {"steps": ("I64", ()), "bias": ("F32", (2,)), "layer.weight": ("F32", (2, 3))}
-
-
-def test_header_and_blocks_together_are_the_file() -> None:
-    data = tensors.to_bytes(MODEL)
-    file = io.BytesIO(data)
-    table = tensors.read_header(file)
-    blocks = [block.tobytes() for entry in table.entries for block in tensors.read_blocks(file, entry, 4)]
-    assert table.header + b"".join(blocks) == data
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_refused() -> None:
@@ -145,16 +110,6 @@ def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data: bytes, 
     assert check_of(data) == check
 
 
-def test_a_tensor_without_elements_may_stand_anywhere() -> None:
-    arrays: dict[str, Any] = {
-        "a": np.zeros((0, 3), np.float32),
-        "b": np.ones(1, np.float32),
-        "c": np.zeros((2, 0), np.int64),
-    }
-    back = tensors.from_bytes(tensors.to_bytes(arrays))
-    assert {name: array.shape for name, array in back.items()} == {"a": (0, 3), "b": (1,), "c": (2, 0)}
-
-
 @pytest.mark.parametrize(
     ("found", "check", "tensor"),
     [
@@ -172,17 +127,6 @@ def test_another_model_is_refused_with_the_tensor_that_differs(
         tensors.check_schema(found, expected)
     assert refusal.value.metadata == {"check": check, "tensor": tensor}
     tensors.check_schema(expected, expected)
-
-
-def test_a_prototype_set_survives_the_journey() -> None:
-    prototypes = PrototypeSet.of([[1, 2], [3, 4], [5, 6]], [0, 2, 2], [4, 1, 2])
-    back = tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(prototypes))
-    for name in ("vectors", "class_ids", "weights", "group_ids"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(prototypes, name))
-
-
-def test_an_empty_prototype_set_keeps_its_dimension() -> None:
-    assert tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(PrototypeSet.empty(512))).vectors.shape == (0, 512)
 
 
 GOOD_SET: dict[str, np.ndarray] = {
@@ -214,15 +158,3 @@ def test_a_prototype_set_of_another_structure_is_refused(change: dict[str, np.nd
     with pytest.raises(MalformedUpdate) as refusal:
         tensors.prototypes_from_bytes(tensors.to_bytes(arrays))
     assert refusal.value.metadata["check"] == check
-
-
-@pytest.mark.parametrize(("size", "chunk_bytes", "offset"), [(0, 3, 0), (1, 3, 0), (9, 3, 0), (10, 3, 0), (10, 3, 4)])
-def test_chunks_cover_the_rest_in_order(size: int, chunk_bytes: int, offset: int) -> None:
-    data = bytes(range(size))
-    position = offset
-    for begin, piece in tensors.chunks(data, chunk_bytes, offset):
-        assert begin == position
-        assert 0 < len(piece) <= chunk_bytes
-        assert data[begin : begin + len(piece)] == piece
-        position += len(piece)
-    assert position == size

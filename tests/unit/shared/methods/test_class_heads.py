@@ -10,16 +10,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
-from fedplcc.shared.methods.heads.class_heads import (
-    ABSENT,
-    EXACT,
-    FAST,
-    Algebra,
-    Classes,
-    ClassSums,
-    linear_head,
-    sums_of,
-)
+from fedplcc.shared.methods.heads import class_heads
 from fedplcc.shared.methods.heads.creff_matching import Head
 
 NUM_CLASSES, DIM = 4, 7
@@ -35,8 +26,8 @@ def samples(seed: int = 0, counts: tuple[int, ...] = (30, 11, 5, 24)) -> tuple[n
 
 
 def head_of(features_ND: np.ndarray, labels_N: np.ndarray, kind: str, shrinkage: float = 0.0, **how: object) -> Head:
-    classes = Classes.of(sums_of(features_ND, labels_N, NUM_CLASSES, has_moment=True))
-    return linear_head(classes, kind, shrinkage, **how)  # type: ignore[arg-type]
+    classes = class_heads.Classes.of(class_heads.sums_of(features_ND, labels_N, NUM_CLASSES, has_moment=True))
+    return class_heads.linear_head(classes, kind, shrinkage, **how)  # type: ignore[arg-type]
 
 
 def scores(head: Head, features_ND: np.ndarray) -> np.ndarray:
@@ -86,8 +77,8 @@ def test_balanced_ridge_is_scikit_learns_with_weights_where_classes_scatter_alik
     eigenvalue = (weights_N[:, None] * np.square(wide_ND - center_D)).sum() / DIM
     theirs = Ridge(alpha=0.1 * eigenvalue, solver="cholesky", tol=0)
     theirs.fit(wide_ND, np.eye(3)[labels_N], sample_weight=weights_N)
-    sums = sums_of(features_ND, labels_N, 3, has_moment=True)
-    head = linear_head(Classes.of(sums), "ridge", 0.1, is_balanced=True)
+    sums = class_heads.sums_of(features_ND, labels_N, 3, has_moment=True)
+    head = class_heads.linear_head(class_heads.Classes.of(sums), "ridge", 0.1, is_balanced=True)
     np.testing.assert_allclose(head.weight_MD, theirs.coef_, rtol=0, atol=2e-6 * np.abs(theirs.coef_).max())
     np.testing.assert_allclose(head.bias_M, theirs.intercept_, rtol=0, atol=2e-6)
 
@@ -103,7 +94,10 @@ def test_means_predict_the_nearest_centroid(is_balanced: bool) -> None:
 @pytest.mark.parametrize("kind", ["means", "lda", "ridge"])
 @pytest.mark.parametrize("is_balanced", [False, True])
 def test_lapack_and_exact_arithmetic_make_one_head(kind: str, is_balanced: bool) -> None:
-    found = [head_of(*samples(), kind, 0.2, is_balanced=is_balanced, algebra=algebra) for algebra in (EXACT, FAST)]
+    found = [
+        head_of(*samples(), kind, 0.2, is_balanced=is_balanced, algebra=algebra)
+        for algebra in (class_heads.EXACT, class_heads.FAST)
+    ]
     for name in ("weight_MD", "bias_M"):
         exact, fast = (getattr(head, name) for head in found)
         np.testing.assert_allclose(exact, fast, rtol=0, atol=1e-12 * np.abs(exact).max())
@@ -115,20 +109,20 @@ def test_a_class_without_a_sample_is_never_predicted_and_changes_no_other(kind: 
     features_ND, labels_N = samples(counts=(9, 0, 8, 0))
     head = head_of(features_ND, labels_N, kind, 0.2, is_balanced=is_balanced)
     assert set(scores(head, 100 * features_ND).argmax(1)) <= {0, 2}
-    assert head.bias_M[[1, 3]].tolist() == [ABSENT] * 2
+    assert head.bias_M[[1, 3]].tolist() == [class_heads.ABSENT] * 2
     assert not head.weight_MD[[1, 3]].any()
-    sums = sums_of(features_ND, labels_N // 2, 2, has_moment=True)
-    alone = linear_head(Classes.of(sums), kind, 0.2, is_balanced=is_balanced)  # type: ignore[arg-type]
+    sums = class_heads.sums_of(features_ND, labels_N // 2, 2, has_moment=True)
+    alone = class_heads.linear_head(class_heads.Classes.of(sums), kind, 0.2, is_balanced=is_balanced)  # type: ignore[arg-type]
     assert head.weight_MD[[0, 2]].tobytes() == alone.weight_MD.tobytes()
 
 
 @pytest.mark.parametrize("kind", ["means", "lda", "ridge"])
-@pytest.mark.parametrize("algebra", [EXACT, FAST], ids=["exact", "fast"])
-def test_degenerate_sums_make_finite_heads(kind: str, algebra: Algebra) -> None:
-    nothing = ClassSums(np.zeros(NUM_CLASSES), np.zeros((NUM_CLASSES, DIM)), np.zeros((DIM, DIM)))
-    zeros = ClassSums(np.ones(NUM_CLASSES), np.zeros((NUM_CLASSES, DIM)), np.zeros((DIM, DIM)))
-    lying = ClassSums(np.ones(NUM_CLASSES), np.eye(NUM_CLASSES, DIM), -np.eye(DIM))
+@pytest.mark.parametrize("algebra", [class_heads.EXACT, class_heads.FAST], ids=["exact", "fast"])
+def test_degenerate_sums_make_finite_heads(kind: str, algebra: class_heads.Algebra) -> None:
+    nothing = class_heads.ClassSums(np.zeros(NUM_CLASSES), np.zeros((NUM_CLASSES, DIM)), np.zeros((DIM, DIM)))
+    zeros = class_heads.ClassSums(np.ones(NUM_CLASSES), np.zeros((NUM_CLASSES, DIM)), np.zeros((DIM, DIM)))
+    lying = class_heads.ClassSums(np.ones(NUM_CLASSES), np.eye(NUM_CLASSES, DIM), -np.eye(DIM))
     for sums in (nothing, zeros, lying):
-        head = linear_head(Classes.of(sums, algebra), kind, 0.1, algebra=algebra)  # type: ignore[arg-type]
+        head = class_heads.linear_head(class_heads.Classes.of(sums, algebra), kind, 0.1, algebra=algebra)  # type: ignore[arg-type]
         assert np.isfinite(head.weight_MD).all()
         assert np.isfinite(head.bias_M).all()

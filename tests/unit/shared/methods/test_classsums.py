@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from fedplcc.shared.methods.arithmetic.exact_maths import shuffled
-from fedplcc.shared.methods.arrays import ArrayGroup, most_bytes
+from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.heads.class_heads import ABSENT, Classes, linear_head, sums_of
 from fedplcc.shared.methods.heads.classsums import (
@@ -167,22 +166,6 @@ def test_a_round_of_the_same_clients_changes_nothing_after_the_choice(config: Co
         assert to_bytes(own) == to_bytes(before)
 
 
-def test_a_client_sends_few_bytes() -> None:
-    def size(head: str, num_classes: int) -> int:
-        config = Config.model_validate({"head": head})
-        return most_bytes(METHOD.uploads(config, num_classes, 1280), num_classes)
-
-    assert size("means", 10) <= 64 * 1024
-    assert size("lda", 7) == size("ridge", 7) <= 6.7e6
-
-
-def test_classes_that_nobody_has_are_never_predicted() -> None:
-    for config in HEADS:
-        result = stepped([METHOD.before_training(a_client(0, counts=(4, 0, 5)), config)], config)
-        assert result.head is not None
-        assert result.head["bias"][1] == ABSENT
-
-
 # -- The choice ---------------------------------------------------------------------------------------------------------
 
 
@@ -258,18 +241,6 @@ def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_t
         assert best_row(correct_SM, total_M, is_balanced=False, usual=usual) == expected
     for head in ("lda", "ridge"):
         assert best_shrinkage(np.ones((8, 2)), total_M, head, is_balanced=False) == FIRST[head]
-
-
-def test_a_choice_takes_two_rounds_and_a_share_is_at_most_one() -> None:
-    assert (Config().fewest_rounds, Config(shrinkage=0.2).fewest_rounds, Config(head="means").fewest_rounds) == (
-        2,
-        1,
-        1,
-    )
-    Config(head="ridge", shrinkage=2.0)
-    for wrong in ({"shrinkage": 2.0}, {"shrinkage": 0.0}, {"shrinkage": "best"}, {"head": "ridge", "shrinkage": 1e4}):
-        with pytest.raises(ValidationError):
-            Config.model_validate(wrong)
 
 
 # -- A client's own model -----------------------------------------------------------------------------------------------
@@ -362,14 +333,6 @@ def test_clients_with_few_samples_score_and_keep_finite_heads(balanced: bool, co
         assert all(np.isfinite(array).all() for array in METHOD.kept_before(before, groups, config).values())
 
 
-def test_nothing_is_trained_and_no_update_has_a_model_but_the_global_one_is_evaluated() -> None:
-    for config in HEADS:
-        assert METHOD.phases(config) == ()
-        assert not METHOD.shares_model(config)
-        assert METHOD.has_global_model(config)
-        assert METHOD.evaluated_models(config) == ("global", "local", "alone")
-
-
 # -- Hostile clients ----------------------------------------------------------------------------------------------------
 
 
@@ -412,15 +375,15 @@ def test_what_cannot_be_is_refused_with_its_reason(
 
 def test_sums_of_a_class_without_samples_are_refused() -> None:
     for config in HEADS:
-        groups = METHOD.before_training(a_client(0, counts=(4, 0, 5)), config)
-        assert upload_fault(groups, [4, 0, 5], config) is None
-        fault = present(upload_fault(changed(groups, SUMS, "sums", (1, 0), 1), [4, 0, 5], config))
+        groups = classsums.METHOD.before_training(a_client(0, counts=(4, 0, 5)), config)
+        assert classsums.upload_fault(groups, [4, 0, 5], config) is None
+        fault = present(classsums.upload_fault(changed(groups, classsums.SUMS, "sums", (1, 0), 1), [4, 0, 5], config))
         assert "no samples of" in fault
 
 
 def test_means_that_are_too_large_are_refused() -> None:
-    groups = changed(uploaded(HEADS[0], 0)[0], SUMS, "sums", (0, 0), np.float32(2**30))
-    assert "too large" in (upload_fault(groups, [9, 5, 7], HEADS[0]) or "")
+    groups = changed(uploaded(HEADS[0], 0)[0], classsums.SUMS, "sums", (0, 0), np.float32(2**30))
+    assert "too large" in (classsums.upload_fault(groups, [9, 5, 7], HEADS[0]) or "")
 
 
 def test_features_that_are_too_large_for_exact_sums_are_refused_with_the_remedy() -> None:

@@ -6,22 +6,12 @@ import numpy as np
 import pytest
 
 from fedplcc.shared.methods.arrays import ArrayGroup
-from fedplcc.shared.methods.heads.creff import (
-    FEATURES,
-    GRADIENTS,
-    HEAD,
-    METHOD,
-    Config,
-    before_training,
-    server_step,
-    upload_fault,
-)
+from fedplcc.shared.methods.heads import creff
 from fedplcc.shared.methods.heads.creff_matching import Head, head_gradient, matching
-from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
 
 NUM_CLASSES, DIM = 3, 5
-SMALL = Config(num_features=6, match_steps=20, retrain_epochs=30)
+SMALL = creff.Config(num_features=6, match_steps=20, retrain_epochs=30)
 
 
 def a_head(seed: int, names: tuple[str, str] = ("weight", "bias")) -> ArrayGroup:
@@ -37,9 +27,9 @@ def uploaded(labels: list[int], received: ArrayGroup | None = None, seed: int = 
         labels_N=np.array(labels),
         num_classes=NUM_CLASSES,
         head=a_head(1, ("head.weight", "head.bias")),
-        received={} if received is None else {HEAD: received},
+        received={} if received is None else {creff.HEAD: received},
     )
-    return before_training(before, SMALL)[GRADIENTS]
+    return creff.before_training(before, SMALL)[creff.GRADIENTS]
 
 
 def a_step(uploads: list[ArrayGroup], before: ServerResult | None = None, number: int = 1) -> ServerResult:
@@ -48,12 +38,12 @@ def a_step(uploads: list[ArrayGroup], before: ServerResult | None = None, number
         seed=3,
         num_classes=NUM_CLASSES,
         feature_dim=DIM,
-        uploads=({GRADIENTS: group} for group in uploads),
+        uploads=({creff.GRADIENTS: group} for group in uploads),
         arrays={} if before is None else before.arrays,
         start_head=a_head(1, ("head.weight", "head.bias")),
         head=a_head(2, ("head.weight", "head.bias")),
     )
-    return server_step(step, SMALL)
+    return creff.server_step(step, SMALL)
 
 
 def test_a_client_sends_one_gradient_for_each_class_that_it_has() -> None:
@@ -75,17 +65,17 @@ def test_the_rounds_model_gets_the_head_that_is_kept() -> None:
     result = a_step([uploaded([0, 1, 2])])
     assert result.head is not None
     assert result.head.keys() == {"head.weight", "head.bias"}
-    assert result.head["head.weight"].tobytes() == result.arrays[HEAD]["weight"].tobytes()
-    assert result.head["head.bias"].tobytes() == result.arrays[HEAD]["bias"].tobytes()
+    assert result.head["head.weight"].tobytes() == result.arrays[creff.HEAD]["weight"].tobytes()
+    assert result.head["head.bias"].tobytes() == result.arrays[creff.HEAD]["bias"].tobytes()
 
 
 def test_features_come_nearer_to_the_mean_gradient_and_those_of_an_absent_class_stay() -> None:
     groups = [uploaded([0, 0, 1], seed=1), uploaded([0, 1, 1], seed=2)]
     first = a_step([])
     second = a_step(groups, first, number=2)
-    before, after = (each.arrays[FEATURES]["features"].astype(np.float64) for each in (first, second))
+    before, after = (each.arrays[creff.FEATURES]["features"].astype(np.float64) for each in (first, second))
     assert after[2].tobytes() == before[2].tobytes()
-    kept = first.arrays[HEAD]
+    kept = first.arrays[creff.HEAD]
     head = Head(kept["weight"].astype(float), kept["bias"].astype(float))
     for class_id in (0, 1):
         mean = Head(
@@ -97,7 +87,7 @@ def test_features_come_nearer_to_the_mean_gradient_and_those_of_an_absent_class_
 def test_the_mean_of_a_class_is_over_the_clients_that_have_it() -> None:
     alone = uploaded([0, 0, 1], seed=1)
     other = uploaded([2, 2], seed=2)
-    features = [a_step(groups).arrays[FEATURES]["features"] for groups in ([alone], [alone, other])]
+    features = [a_step(groups).arrays[creff.FEATURES]["features"] for groups in ([alone], [alone, other])]
     assert features[0][:2].tobytes() == features[1][:2].tobytes()
     assert features[0][2].tobytes() != features[1][2].tobytes()
 
@@ -108,14 +98,14 @@ def test_the_mean_of_a_class_is_over_the_clients_that_have_it() -> None:
 )
 def test_gradients_are_of_classes_that_the_client_has_in_their_order(classes: list[int], sentence: str | None) -> None:
     group = {"classes": np.array(classes), "bias": np.ones((len(classes), 3), np.float32)}
-    fault = upload_fault({GRADIENTS: group}, [4, 0, 1], SMALL)
+    fault = creff.upload_fault({creff.GRADIENTS: group}, [4, 0, 1], SMALL)
     assert fault is None if sentence is None else fault is not None and sentence in fault
 
 
 def test_a_gradient_beyond_all_probabilities_is_refused() -> None:
     group = uploaded([2, 0, 2, 2])
-    assert upload_fault({GRADIENTS: group}, [1, 0, 3], SMALL) is None
-    fault = upload_fault({GRADIENTS: {**group, "bias": group["bias"] * 1000}}, [1, 0, 3], SMALL)
+    assert creff.upload_fault({creff.GRADIENTS: group}, [1, 0, 3], SMALL) is None
+    fault = creff.upload_fault({creff.GRADIENTS: {**group, "bias": group["bias"] * 1000}}, [1, 0, 3], SMALL)
     assert fault is not None
     assert "of no probabilities" in fault
 
@@ -124,17 +114,8 @@ def test_clients_are_compared_by_their_features_and_not_by_what_they_have_learne
     learned = {"weight": np.zeros((NUM_CLASSES, DIM), np.float32), "bias": np.array([6, 0, 0], np.float32)}
     groups = [uploaded([0] * 9), uploaded([0] * 9, learned)]
     gradients = [float(np.linalg.norm(group["weight"][0])) for group in groups]
-    sizes = [METHOD.compared({GRADIENTS: group})[GRADIENTS]["weight"] for group in groups]
+    sizes = [creff.METHOD.compared({creff.GRADIENTS: group})[creff.GRADIENTS]["weight"] for group in groups]
     assert gradients[0] > 50 * gradients[1]
     np.testing.assert_allclose(sizes[1], sizes[0], rtol=0.5)
-    loud = METHOD.compared({GRADIENTS: {**groups[0], "weight": groups[0]["weight"] * 1000}})
-    np.testing.assert_allclose(loud[GRADIENTS]["weight"], sizes[0] * 1000, rtol=1e-5)
-
-
-def test_it_begins_with_the_published_settings() -> None:
-    config = Config()
-    assert (config.num_features, config.match_steps, config.match_lr) == (100, 100, 0.1)
-    assert (config.retrain_epochs, config.retrain_lr) == (300, 0.01)
-    arrays = METHOD.part(ServerArrays)
-    assert arrays is not None
-    assert arrays.needs_linear_head
+    loud = creff.METHOD.compared({creff.GRADIENTS: {**groups[0], "weight": groups[0]["weight"] * 1000}})
+    np.testing.assert_allclose(loud[creff.GRADIENTS]["weight"], sizes[0] * 1000, rtol=1e-5)

@@ -57,10 +57,6 @@ class TestDistillation:
         narrow = gradients(fcclplus.client_loss, Config(), point, situation, torch.float32)
         assert narrow["kd"][0] == pytest.approx(-0.256992, abs=2e-6)
 
-    def test_without_a_teacher_there_is_none(self) -> None:
-        situation = Situation(labels_B=[1], num_classes=4)
-        assert list(values(fcclplus.client_loss, Config(), a_point([[1.0, 2.0, 0.0, -1.0]], 4), situation)) == ["ce"]
-
     def test_the_teacher_is_the_clients_last_committed_model_or_the_rounds(self) -> None:
         received, own = {"w": np.ones(1)}, {"w": np.zeros(1)}
         assert fcclplus.reference_models(received, None, Config()) == {}
@@ -92,11 +88,6 @@ class TestPublicImages:
         assert terms["corr"] == pytest.approx(correlation(logits, mean), rel=1e-9)
         p, q = (np.exp(rows) / np.exp(rows).sum(1, keepdims=True) for rows in (target, own))
         assert terms["isd"] == pytest.approx((p * np.log(p / q)).sum() / 6, rel=1e-9)
-
-    def test_a_client_that_is_the_mean_has_no_divergence(self) -> None:
-        features, logits = np.abs(RNG.normal(size=(6, 5))), RNG.normal(size=(6, 4))
-        targets = {"logits": logits, "similarities": similarities(features)}
-        assert public_terms(logits, features, targets)["isd"] == pytest.approx(0.0, abs=1e-12)
 
     def test_outputs_are_logits_and_similarities_to_the_others_of_the_batch(self) -> None:
         features, logits = np.abs(RNG.normal(size=(6, 5))), RNG.normal(size=(6, 4))

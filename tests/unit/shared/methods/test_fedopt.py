@@ -7,11 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arrays import Block
-from fedplcc.shared.methods.fedopt import METHOD, Config, client_loss, server_slots, slot_fold, stepped
+from fedplcc.shared.methods.fedopt import METHOD, Config, server_slots, slot_fold, stepped
 from fedplcc.shared.methods.parts.slots import ServerView
-from tests.support.mini_batch import a_step
 
 VIEW = ServerView(round=1, num_eligible=2)
 VECTORS = {
@@ -83,9 +81,3 @@ class TestConfig:
         assert server_slots(Config.model_validate(METHOD.neutral)) == {}
         assert server_slots(Config(server_opt="sgdm", beta1=0.0)) == {}
         assert server_slots(Config(server_opt="sgdm", beta1=0.0, server_lr=0.5)) == {"m": 0}
-
-
-def test_the_client_is_fedavgs() -> None:
-    step = a_step([(2.0, 0.0), (0.0, 0.0)], [0, 1], None)
-    assert client_loss(step, Config()) == fedavg.client_loss(step, fedavg.Config())
-    assert METHOD.fold is fedavg.fold

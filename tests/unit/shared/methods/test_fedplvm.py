@@ -60,11 +60,6 @@ class TestValues:
         assert found["contra"] == pytest.approx(contrast, rel=1e-6)
         assert found["corr"] == pytest.approx(correction, rel=1e-6)
 
-    def test_one_coefficient_multiplies_both_terms(self) -> None:
-        terms = gradients(client_loss, Config(), a_point([(1, 0)], 3), of([0]))
-        assert list(terms) == ["ce", "contra", "corr"]
-        assert list(values(client_loss, Config(lambda1=0), a_point([(1, 0)], 3), of([0]))) == ["ce"]
-
     def test_a_missing_class_and_a_zero_feature_add_nothing_but_count_in_the_mean(self) -> None:
         for corr in ("mean_proto", "all_protos"):
             config = Config(corr=corr)
@@ -72,10 +67,6 @@ class TestValues:
             beside = values(client_loss, config, a_point([(1, 0), (1, 0), (0, 0), (1, 0)], 3), of([1, 2, 1, 1]))
             assert beside["contra"] == pytest.approx(alone["contra"] / 2)
             assert beside["corr"] == pytest.approx(alone["corr"] / 2)
-
-    def test_the_defaults_are_the_codes(self) -> None:
-        config = Config()
-        assert (config.alpha, config.tau, config.lambda1, config.corr) == (0.25, 0.07, 100, "mean_proto")
 
 
 class TestBesideFedPlcc:

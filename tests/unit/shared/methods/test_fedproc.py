@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from fedplcc.method_contract.client_losses import (
-    Situation,
-    a_point,
-    on_numpy,
-    values,
-)
-from fedplcc.shared.methods.prototypical.fedproc import (
-    METHOD,
-    Config,
-    carry_prototypes,
-    client_loss,
-    server_prototypes,
-    task_share,
-)
+from fedplcc.method_contract.client_losses import Situation, a_point, on_numpy, values
+from fedplcc.shared.methods.prototypical.fedproc import METHOD, Config, client_loss, server_prototypes, task_share
 from fedplcc.shared.tensors import prototypes_to_bytes
 from fedplcc.shared.types import PrototypeSet
 
@@ -80,11 +67,6 @@ class TestShares:
         assert all(sum(shares) == pytest.approx(1) for shares in found)
         assert [len(shares) for shares in found[1:]] == [2] * 9 + [1, 1]
 
-    def test_without_a_centre_the_loss_is_the_cross_entropy_alone_in_any_round(self) -> None:
-        for number in (1, 2, 9):
-            terms = client_loss(on_numpy(a_point([(3, 4)], 4), of([0], None, number)), Config())
-            assert {name: term.coefficient for name, term in terms.items()} == {"ce": 1}
-
     def test_a_length_of_its_own_takes_the_place_of_all_rounds(self) -> None:
         assert [task_share(number, 100, Config(anneal_rounds=4)) for number in range(1, 7)] == [
             0,
@@ -116,11 +98,3 @@ class TestServer:
         assert first.vectors.tolist() == [[2, 0], [7, 7], [1, 1]]
         second = METHOD.global_prototypes([PrototypeSet.empty()], first, 4, config)
         assert prototypes_to_bytes(second) == prototypes_to_bytes(first)
-
-    def test_what_everybody_reports_leaves_nothing_of_the_round_before(self) -> None:
-        made = replace(CENTRES, vectors=CENTRES.vectors + 1)
-        assert prototypes_to_bytes(carry_prototypes(made, CENTRES, len(CENTRES), Config())) == prototypes_to_bytes(made)
-
-    def test_in_round_1_there_is_nothing_to_keep(self) -> None:
-        sets = [PrototypeSet.of([(7, 7)], [1], [2])]
-        assert METHOD.global_prototypes(sets, PrototypeSet.empty(), 4, Config()).class_ids.tolist() == [1]

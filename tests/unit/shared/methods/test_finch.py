@@ -56,9 +56,6 @@ class TestPublishedVectors:
     def test_one_partition_is_kept_when_the_next_would_be_one_cluster(self) -> None:
         assert [labels.tolist() for labels in finch(ONE_LEVEL)] == [[0, 0, 0, 1, 1, 2, 2, 2]]
 
-    def test_two_partitions(self) -> None:
-        assert [labels.tolist() for labels in finch(TWO_LEVELS)] == [[0, 0, 1, 1, 2, 2, 3, 3], [0, 0, 0, 0, 1, 1, 1, 1]]
-
     def test_plain_means_give_two_partitions(self) -> None:
         first, last = finch(UNEVEN, weights=UNEVEN_WEIGHTS, merge_mean="plain")
         assert first.tolist() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3]
@@ -106,17 +103,6 @@ class TestEdges:
         assert clusters.centres_CD.shape == (0, 5)
         assert (len(clusters.weights_C), len(clusters.labels_N), clusters.num_excluded) == (0, 0, 0)
 
-    def test_one_row_is_one_cluster_with_its_own_centre(self) -> None:
-        assert [labels.tolist() for labels in finch([[3.0, 4.0]])] == [[0]]
-        np.testing.assert_array_equal(finch_star([[3.0, 4.0]], [7]).centres_CD, [[3.0, 4.0]])
-
-    @pytest.mark.parametrize("rows", [[[1, 0], [-1, 0]], [[1, 0], [0, 1], [-1, -1]], [[2, 1]] * 5])
-    def test_up_to_three_rows_and_equal_rows_are_one_cluster(self, rows: list[list[int]]) -> None:
-        assert [labels.tolist() for labels in finch(rows)] == [[0] * len(rows)]
-
-    def test_two_pairs_of_duplicates_are_two_clusters(self) -> None:
-        assert [labels.tolist() for labels in finch([[1, 0], [0, 1], [1, 0], [0, 1]])] == [[0, 1, 0, 1]]
-
     def test_zero_rows_are_left_out_and_counted(self) -> None:
         rows = np.insert(ONE_LEVEL, [0, 3, 8], 0, axis=0)
         weights = np.insert([5.0, 1, 1, 10, 2, 3, 3, 1], [0, 3, 8], 100)
@@ -125,13 +111,6 @@ class TestEdges:
         assert clusters.num_excluded == 3
         assert clusters.labels_N.tolist() == [-1, 0, 0, 0, -1, 1, 1, 2, 2, 2, -1]
         assert clusters.weights_C.tolist() == [7, 12, 7]
-
-    def test_nothing_but_zero_rows_gives_no_cluster(self) -> None:
-        assert finch(np.zeros((3, 2))) == ()
-        clusters = finch_star(np.full((3, 2), 1e-13), np.ones(3))
-        assert clusters.centres_CD.shape == (0, 2)
-        assert clusters.labels_N.tolist() == [-1, -1, -1]
-        assert clusters.num_excluded == 3
 
     def test_a_mean_of_opposite_rows_is_far_from_everything_and_finite(self) -> None:
         # P_0 joins each row to its opposite twin's neighbour; two of the means are exactly zero.
@@ -151,21 +130,6 @@ class TestEdges:
     def test_weights_must_be_one_positive_number_per_row(self, weights: list[Any]) -> None:
         with pytest.raises(ValueError, match="weights"):
             finch_star(np.eye(2), weights)
-
-    def test_vectors_must_be_a_matrix(self) -> None:
-        with pytest.raises(ValueError, match="matrix"):
-            finch([1.0, 2.0])
-
-    def test_blocks_have_at_least_one_row(self) -> None:
-        with pytest.raises(ValueError, match="block_rows"):
-            finch(ONE_LEVEL, block_rows=0)
-
-    def test_arguments_are_not_changed(self) -> None:
-        rows, weights = UNEVEN.astype(np.float32), np.array(UNEVEN_WEIGHTS, dtype=np.float64)
-        before = rows.copy(), weights.copy()
-        finch_star(rows, weights, merge_mean="weighted")
-        np.testing.assert_array_equal(rows, before[0])
-        np.testing.assert_array_equal(weights, before[1])
 
 
 def duplicates(seed: int) -> np.ndarray:
@@ -207,18 +171,6 @@ class TestTies:
         for dim in (1, 3, 64, 511, 2048):
             rows = rng.normal(size=(3, dim))[rng.integers(0, 3, 24)].astype(np.float32)
             assert first_neighbours(rows).tolist() == first_neighbours_by_definition(rows)
-
-    def test_the_edge_of_the_tie_is_reached_by_these_sets(self) -> None:
-        # Otherwise the test above would not see a wrong edge: some winner must be the best of its row only within the tie.
-        is_loser_chosen = []
-        for seed in range(40):
-            rows = on_the_edge(seed).astype(np.float64)
-            chosen = first_neighbours(rows)
-            gaps = np.abs(rows[:, 1] - rows[chosen, 1])
-            distances = np.abs(rows[:, None, 1] - rows[None, :, 1])
-            np.fill_diagonal(distances, np.inf)
-            is_loser_chosen.append(bool((gaps > distances.min(axis=1)).any()))
-        assert any(is_loser_chosen)
 
     @pytest.mark.parametrize("make", [duplicates, integers, on_the_edge])
     def test_neither_blocks_nor_threads_change_a_label_or_a_bit(self, make: Callable[[int], np.ndarray]) -> None:

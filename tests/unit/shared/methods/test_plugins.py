@@ -92,11 +92,6 @@ def test_a_builtin_name_stays_what_it_is(folder: Path) -> None:
     assert "strangers" not in sys.modules
 
 
-def test_a_misspelt_name_is_answered_as_before(folder: Path) -> None:
-    with pytest.raises(InvalidConfig, match="did you mean 'fedprox'"):
-        parse_run_config(a_document("fedprx"))
-
-
 def test_an_aggregator_takes_no_method_that_imports_torch(folder: Path) -> None:
     (folder / "strangers" / "heavy.py").write_text(method_text() + "\nimport torch\n")
     code = (

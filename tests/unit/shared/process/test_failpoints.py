@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import timeit
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +16,7 @@ import pytest
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from fedplcc.shared.process import failpoints
-from fedplcc.shared.process.failpoints import failpoint, passing
-from fedplcc.shared.wire import call_failpoints
+from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.wire.channels import open_channel
 from tests.support import ROOT
 
@@ -31,26 +29,11 @@ def passed() -> Iterator[list[str]]:
     failpoints.install(None)
 
 
-def test_nothing_is_armed_by_default() -> None:
-    assert failpoints.VARIABLE not in os.environ
-    assert not failpoints.is_armed()
-    code = "from fedplcc.aggregator import app; from fedplcc.trainer import app\n"
-    code += "from fedplcc.shared.process import failpoints; print(failpoints.is_armed())"
-    quiet = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=quiet, capture_output=True, check=True)
-    assert answer.stdout == b"False\n"
-
-
 def test_only_the_environment_arms_a_process_and_its_log_says_so(tmp_path: Path) -> None:
     answer = run(tmp_path, "pass")
     assert b"failpoints_are_armed" in answer.stderr + answer.stdout
     assert b"FEDPLCC_FAILPOINTS" in answer.stderr + answer.stdout
     assert (tmp_path / failpoints.PASSED_FILE).read_text() == ""
-
-
-def test_a_failpoint_that_is_not_armed_costs_less_than_a_microsecond() -> None:
-    seconds = min(timeit.repeat(lambda: failpoint("a", "b", "before"), number=10_000, repeat=20)) / 10_000
-    assert seconds < 1e-6, f"{seconds * 1e9:.0f} ns"  # measured: 40 ns; the bound leaves room for a busy machine
 
 
 def test_a_block_passes_its_second_failpoint_only_if_it_succeeds(passed: list[str]) -> None:
@@ -138,18 +121,3 @@ def test_every_kind_of_call_has_failpoints_before_and_after_and_around_each_mess
         assert sorted(passed) == sorted(
             ["trainer.rpc.UploadModel.before", *sent, *sent, "trainer.rpc.UploadModel.after"]
         )
-
-
-def test_a_call_that_fails_has_no_failpoint_after_it(passed: list[str], address: str) -> None:
-    with open_channel(address, failpoints="trainer.rpc") as channel:
-        stub = round_grpc.RoundServiceStub(channel)
-        with pytest.raises(grpc.RpcError):
-            stub.Join(round_pb2.JoinRequest(), timeout=20)
-    assert passed == ["trainer.rpc.Join.before"]
-
-
-def test_a_process_that_is_not_armed_makes_its_calls_as_if_there_were_no_failpoints(address: str) -> None:
-    with open_channel(address, failpoints="trainer.rpc") as channel:
-        assert type(channel).__module__ == "grpc._channel"
-    request = object()
-    assert call_failpoints.with_failpoints("/fedplcc.v1.RoundService/UploadModel", request, is_stream=True) is request

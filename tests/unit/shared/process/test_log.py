@@ -40,28 +40,6 @@ def test_an_event_is_one_line_of_json_with_what_is_bound() -> None:
     assert "run_id" not in idle
 
 
-def test_the_standard_librarys_loggers_write_the_same_lines() -> None:
-    stream = io.StringIO()
-    log.set_up("info", stream=stream)
-    with log.bind(run_id="r"):
-        logging.getLogger("fedplcc.aggregator.store").info("recovered", extra={"round": 3})
-        logging.getLogger("some.package").warning("careful %s", "now")
-    recovered, careful = events(stream)
-    assert (recovered["event"], recovered["round"], recovered["run_id"]) == ("recovered", 3, "r")
-    assert careful["event"] == "careful now"
-
-
-def test_levels_hold_for_ours_and_libraries_write_from_warning_on() -> None:
-    stream = io.StringIO()
-    log.set_up("info", stream=stream)
-    log.get_logger("fedplcc.trainer.worker").debug("unseen")
-    logging.getLogger("some.package").info("unseen")
-    assert stream.getvalue() == ""
-    log.set_up("debug", stream=stream)
-    log.get_logger("fedplcc.trainer.worker").debug("seen")
-    assert [event["event"] for event in events(stream)] == ["seen"]
-
-
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_traceback_shows_no_values(as_json: bool) -> None:
     stream = io.StringIO()
@@ -79,13 +57,6 @@ def test_a_traceback_shows_no_values(as_json: bool) -> None:
     assert "a-secret-token" not in stream.getvalue()
 
 
-def test_lines_begin_with_when_how_bad_and_what() -> None:
-    stream = io.StringIO()
-    log.set_up("info", stream=stream)
-    log.get_logger("fedplcc.trainer.worker").info("waiting", run_id="r")
-    assert list(json.loads(stream.getvalue()))[:3] == ["timestamp", "level", "event"]
-
-
 def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream, silent=["fedplcc.aggregator.ledger.event_log"])
@@ -94,18 +65,6 @@ def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set
     log.set_up("info", stream=stream)
     log.get_logger("fedplcc.aggregator.ledger.event_log").error("run_failed")
     assert [event["event"] for event in events(stream)] == ["run_unreadable", "run_failed"]
-
-
-def test_a_terminal_gets_text() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
-    log.set_up("info", stream=stream)
-    log.get_logger("fedplcc.trainer.worker").info("waiting", run_id="r")
-    assert "waiting" in stream.getvalue()
-    assert not stream.getvalue().startswith("{")
 
 
 def test_secrets_payloads_and_endless_values_do_not_reach_a_log() -> None:

@@ -29,11 +29,6 @@ def test_everything_else_is_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
-@pytest.mark.parametrize("address", ["localhost:1", "[::1]:50051"])
-def test_what_was_split_is_joined_again(address: str) -> None:
-    assert addresses.join_address(*addresses.split_address(address)) == address
-
-
 def test_the_sentence_names_what_the_address_was_written_for() -> None:
     with pytest.raises(InvalidConfig, match="health = 'x': write HOST:PORT"):
         addresses.split_address("x", "health")

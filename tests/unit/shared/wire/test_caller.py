@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,7 +15,6 @@ from google.protobuf.message_factory import GetMessageClass
 
 from fedplcc.aggregator.identity.keys import Keys as KeptKeys
 from fedplcc.aggregator.servicer.round_service import RoundServicer
-from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared import errors
 from fedplcc.shared.gen.fedplcc.v1 import (
     admin_service_pb2,
@@ -358,24 +354,6 @@ async def test_who_is_revoked_before_its_request_is_read_is_refused(authority: T
         assert served.entered == []
         served.keys.scopes["all"] = frozenset({Scope.ADMIN})
         assert set(await refusals_of_late_requests(served, gateway, "all", create, lambda: None)) == {"OK"}
-
-
-@pytest.mark.parametrize("fate", ["expired", "revoked"])
-async def test_a_key_that_has_ended_opens_no_rpc(authority: TestAuthority, folder: Path, fate: str) -> None:
-    now = time.time()
-    with closing(SqlStore.in_folder(folder)) as store:
-        keys = KeptKeys(store, clock=lambda: now)
-        key, text = keys.create("all", [Scope.ADMIN, Scope.METRICS], 3600.0)
-        async with serving(authority, keys) as served:
-            gateway = authority.issue(Role.GATEWAY, "gate")
-            assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"OK"}
-            served.entered.clear()
-            if fate == "revoked":
-                await asyncio.to_thread(keys.revoke, key.key_id)
-            else:
-                now += 3601.0
-            assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"KEY_INVALID"}
-            assert served.entered == []
 
 
 def test_the_services_here_are_all_that_demand_certificates() -> None:

@@ -10,14 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from fedplcc.shared.errors import (
-    CertificateRevoked,
-    FedplccError,
-    KeyInvalid,
-    MalformedRequest,
-    RoleForbidden,
-    TooManyCalls,
-)
+from fedplcc.shared import errors
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
 from fedplcc.shared.wire.channels import open_aio_channel
 from fedplcc.shared.wire.serving.caller import Callers
@@ -32,18 +25,18 @@ SERVICES = [service for file in FILES for service in file.DESCRIPTOR.services_by
 METHODS = [method for service in SERVICES for method in service.methods]
 DEAREST = b"\x2a\x00" * (2 << 20)
 """Two million empty entries in 4 MiB."""
-REFUSALS: list[Callable[[], FedplccError]] = [
-    lambda: CertificateRevoked("the certificate was revoked"),
-    lambda: RoleForbidden("no calls of this service"),
-    lambda: KeyInvalid("no such key"),
-    lambda: TooManyCalls("too many calls", retry_after_s=1),
+REFUSALS: list[Callable[[], errors.FedplccError]] = [
+    lambda: errors.CertificateRevoked("the certificate was revoked"),
+    lambda: errors.RoleForbidden("no calls of this service"),
+    lambda: errors.KeyInvalid("no such key"),
+    lambda: errors.TooManyCalls("too many calls", retry_after_s=1),
 ]
 
 
 class Refusing(Callers):
     """Refuses every call."""
 
-    def __init__(self, refusal: Callable[[], FedplccError]) -> None:
+    def __init__(self, refusal: Callable[[], errors.FedplccError]) -> None:
         super().__init__(None)
         self._refusal = refusal
 
@@ -95,7 +88,7 @@ async def refused_by(server: Any, start: Callable[[], Any], decoded: list[str]) 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: type(refusal()).__name__)
 def test_no_request_of_a_refused_caller_is_decoded(
-    refusal: Callable[[], FedplccError], covered: Callable[[str], None]
+    refusal: Callable[[], errors.FedplccError], covered: Callable[[str], None]
 ) -> None:
     covered(f"{len(METHODS)} RPCs, {len(DEAREST) >> 20} MiB each, {type(refusal()).__name__}")
 
@@ -149,7 +142,7 @@ def test_an_admitted_caller_is_refused_millions_of_entries_before_they_are_objec
     assert entry < 16
     data = bytes([entry << 3 | 2, 0]) * MOST_FIELDS
     require_few_fields(data, kind, MOST_FIELDS)
-    with pytest.raises(MalformedRequest):
+    with pytest.raises(errors.MalformedRequest):
         require_few_fields(data + data[:2], kind, MOST_FIELDS)
 
 
@@ -159,7 +152,7 @@ def test_fields_of_nested_messages_are_counted() -> None:
         join.class_counts.add(class_name="a", num_examples=1)
     data = join.SerializeToString()
     require_few_fields(data, round_service_pb2.JoinRequest.DESCRIPTOR, 300)
-    with pytest.raises(MalformedRequest):
+    with pytest.raises(errors.MalformedRequest):
         require_few_fields(data, round_service_pb2.JoinRequest.DESCRIPTOR, 299)
 
 
@@ -191,7 +184,7 @@ def test_a_caller_waits_for_its_own_large_requests_alone() -> None:
         seen = list(inside)
         end.set()
         answers = await asyncio.gather(*greedy, other, return_exceptions=True)
-        refused = [answer for answer in answers if isinstance(answer, FedplccError)]
+        refused = [answer for answer in answers if isinstance(answer, errors.FedplccError)]
         assert not places._lines
         return seen.count("greedy"), len(refused), seen[-1]
 

@@ -91,8 +91,7 @@ async def many(call: Any, channel: grpc.aio.Channel) -> set[grpc.StatusCode]:
 
 
 @pytest.mark.parametrize(
-    ("call", "code"),
-    [(heartbeat, grpc.StatusCode.PERMISSION_DENIED), (unknown, grpc.StatusCode.UNIMPLEMENTED)],
+    ("call", "code"), [(heartbeat, grpc.StatusCode.PERMISSION_DENIED), (unknown, grpc.StatusCode.UNIMPLEMENTED)]
 )
 def test_a_thousand_refused_calls_are_a_line_and_another_callers_is_there(
     call: Any, code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch

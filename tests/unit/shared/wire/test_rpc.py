@@ -6,11 +6,7 @@ import io
 import itertools
 import json
 import logging
-import os
 import random
-import subprocess
-import sys
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -21,8 +17,6 @@ import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.status_pb2 import Status
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs leave it out
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fedplcc.shared import errors
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
@@ -31,7 +25,7 @@ from fedplcc.shared.wire import channels
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.shared.wire.call_logs import OutgoingCalls
 from fedplcc.shared.wire.call_observer import CallObserver
-from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
+from fedplcc.shared.wire.channels import open_aio_channel
 from fedplcc.shared.wire.serving.interceptor import INTERNAL_TEXT, ErrorInterceptor
 from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.statuses import MAX_DETAIL, translate, translated
@@ -162,35 +156,6 @@ def test_a_very_long_sentence_still_arrives_as_its_error() -> None:
     assert error.detail == "ä" * MAX_DETAIL
 
 
-def test_a_very_long_fact_still_arrives_with_its_error() -> None:
-    error = asyncio.run(error_of(call_unary, errors.RunNotFound("there is no such run", run_id="ä" * 100_000)))
-    assert type(error) is errors.RunNotFound
-    assert error.metadata == {"run_id": "ä" * MAX_DETAIL}
-
-
-def test_a_synchronous_channel_translates_the_same_way() -> None:
-    started, done, ports = threading.Event(), threading.Event(), []
-
-    async def serve() -> None:
-        async with serving(Servicer(errors.RoundClosed("too late", round=3))) as (_, _, port):
-            ports.append(port)
-            started.set()
-            await asyncio.to_thread(done.wait)
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    try:
-        assert started.wait(20)
-        with open_channel(f"127.0.0.1:{ports[0]}") as channel:
-            stub = round_service_pb2_grpc.RoundServiceStub(channel)
-            with pytest.raises(errors.RoundClosed, match="too late") as raised, translated():
-                stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
-            assert raised.value.metadata == {"round": "3"}
-    finally:
-        done.set()
-        thread.join()
-
-
 NO_ERROR_INFO = AnyMessage(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")
 
 
@@ -205,7 +170,7 @@ def test_bytes_that_are_no_status_are_a_failure_of_the_transport(trailer: bytes)
 
 def test_no_aggregator_there_is_said_with_the_address() -> None:
     address = f"127.0.0.1:{free_port()}"
-    with open_channel(address) as channel:
+    with channels.open_channel(address) as channel:
         stub = round_service_pb2_grpc.RoundServiceStub(channel)
         with pytest.raises(errors.AggregatorUnavailable, match=address), translated(address):
             stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=20)
@@ -220,7 +185,7 @@ async def test_an_answer_that_does_not_come_is_unavailable() -> None:
 
 async def test_a_message_over_the_limit_is_refused_on_its_way() -> None:
     async with serving(Servicer()) as (stub, _, _):
-        huge = round_service_pb2.HeartbeatRequest(run_id="x" * (MAX_MESSAGE_BYTES + 1))
+        huge = round_service_pb2.HeartbeatRequest(run_id="x" * (channels.MAX_MESSAGE_BYTES + 1))
         with pytest.raises(errors.ResourceExhausted), translated():
             await stub.Heartbeat(huge, timeout=20)
 
@@ -342,21 +307,6 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines: io.
     assert "a-token-of-ann" not in lines.getvalue()
 
 
-def test_a_call_of_a_method_that_is_not_there_leaves_its_line_too(lines: io.StringIO) -> None:
-    async def call() -> None:
-        async with serving(Servicer()) as (_, channel, _):
-            with pytest.raises(errors.FailedPrecondition), translated():
-                await channel.unary_unary("/fedplcc.v1.RoundService/Dance", None, None)(b"", timeout=20)
-
-    asyncio.run(call())
-    (line,) = (json.loads(line) for line in lines.getvalue().splitlines())
-    assert (line["method"], line["code"], line["level"]) == (
-        "/fedplcc.v1.RoundService/Dance",
-        "UNIMPLEMENTED",
-        "warning",
-    )
-
-
 async def test_a_method_is_wrapped_once_and_names_that_strangers_make_up_are_not_kept() -> None:
     path, interceptor = "/fedplcc.v1.RoundService/Join", ErrorInterceptor()
     handlers = {path: grpc.unary_unary_rpc_method_handler(call_unary)}
@@ -457,29 +407,6 @@ def test_an_answer_to_a_caller_that_left_leaves_no_stack_trace_of_grpcs_own_but_
     assert "exception" not in left
 
 
-def test_health_and_reflection_are_served_and_health_ends_before_the_server() -> None:
-    async def ask() -> tuple[Any, Any, Any]:
-        server = RpcServer("127.0.0.1", 0)
-        server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), SERVICE)
-        port = await server.start()
-        async with open_aio_channel(f"127.0.0.1:{port}") as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
-            before = (await health.Check(request, timeout=20)).status
-            names = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
-                iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=20
-            )
-            services = {service.name async for answer in names for service in answer.list_services_response.service}
-            await server.announce_stop()
-            after = (await health.Check(request, timeout=20)).status
-        await server.stop(0)
-        return before, after, services
-
-    before, after, services = asyncio.run(ask())
-    assert (before, after) == (health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING)
-    assert "fedplcc.v1.RoundService" in services
-
-
 async def test_a_taken_port_is_said_in_a_sentence() -> None:
     async with serving(Servicer()) as (_, _, port):
         with pytest.raises(errors.InvalidConfig, match=f"127.0.0.1:{port}: the port is taken"):
@@ -490,8 +417,8 @@ def test_plain_text_off_loopback_is_refused_on_both_ends() -> None:
     with pytest.raises(errors.InvalidConfig, match="--insecure"):
         RpcServer("0.0.0.0", 0)
     with pytest.raises(errors.InvalidConfig, match="--insecure"):
-        open_channel("example.org:50051")
-    open_channel("example.org:50051", insecure=True).close()
+        channels.open_channel("example.org:50051")
+    channels.open_channel("example.org:50051", insecure=True).close()
 
 
 def test_waiting_grows_to_its_bound_and_is_never_the_same_for_two() -> None:
@@ -539,53 +466,3 @@ def test_no_fact_that_a_peer_sends_makes_a_failed_call_fail_otherwise(lines: io.
         raise foreign
     line = json.loads(lines.getvalue())
     assert line | {"event": "call_failed", "level": "warning", "method": "GetRun", "round": "3"} == line
-
-
-def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines: io.StringIO) -> None:
-    log.set_up("debug", json=True, stream=lines)
-    made = OutgoingCalls("127.0.0.1:1", refusals_are_quiet=True)
-    for error in (errors.RunNotFound("there is no such run"), errors.AggregatorUnavailable("nobody answers")):
-        with pytest.raises(type(error)), made.logged("GetRun"):
-            raise error
-    levels = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
-    assert levels == ["debug", "warning"]
-
-
-def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log() -> None:
-    program = """
-import asyncio, sys
-from fedplcc.shared.process import log
-from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.serving.server import RpcServer
-from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
-
-class Servicer(pb2_grpc.RoundServiceServicer):
-    async def SyncRound(self, request, context):
-        yield pb2.SyncRoundResponse()
-        await asyncio.Event().wait()
-
-async def once():
-    server = RpcServer("127.0.0.1", 0)
-    server.add(pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), pb2.DESCRIPTOR.services_by_name["RoundService"])
-    port = await server.start()
-    async with open_aio_channel(f"127.0.0.1:{port}") as channel:
-        calls = [pb2_grpc.RoundServiceStub(channel).SyncRound(pb2.SyncRoundRequest()) for _ in range(2)]
-        for call in calls:
-            await call.read()
-        calls[0].cancel()
-        await server.stop(0)
-
-async def main():
-    for _ in range(20):
-        await once()
-    while len(asyncio.all_tasks()) > 1:  # gRPC's own, which it prints when they are cancelled
-        await asyncio.sleep(0)
-
-log.set_up("debug", json=True)
-asyncio.run(main())
-"""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    written = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [line["code"] for line in written if line["event"] == "rpc"] == ["CANCELLED"] * 40

@@ -25,13 +25,6 @@ def test_a_refusal_takes_nothing_and_other_callers_are_not_touched() -> None:
     assert buckets.take("a") == 0
 
 
-def test_looking_takes_no_token() -> None:
-    buckets = TokenBuckets(per_s=1, most=1, clock=Clock(0.0))
-    assert [buckets.wait_s("a") for _ in range(3)] == [0, 0, 0]
-    buckets.take("a")
-    assert buckets.wait_s("a") == 1
-
-
 def test_strangers_do_not_fill_the_memory() -> None:
     buckets = TokenBuckets(per_s=1e-9, most=1, clock=Clock(0.0))
     for caller in range(MAX_BUCKETS + 10):
