@@ -134,15 +134,15 @@ def test_a_refused_request_is_counted_and_has_an_id(app: FastAPI) -> None:
     assert app.state.services.metrics.registry.get_sample_value("fedplcc_http_requests_total", labels) == 1
 
 
-# A name that leads to loopback for a moment
-
-
 @pytest.mark.parametrize(
     "host",
     ["127.0.0.1:8080", "127.0.0.1", "127.8.8.8:1", "[::1]:8080", "localhost", "LOCALHOST:80", "a.localhost.:80", ""],
 )
 def test_names_of_loopback_are_known(host: str) -> None:
     assert is_named(host, frozenset())
+
+
+# A name that leads to loopback for a moment
 
 
 @pytest.mark.parametrize(

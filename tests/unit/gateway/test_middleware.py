@@ -94,10 +94,6 @@ def test_an_id_that_could_harm_the_log_is_replaced(app: FastAPI, given: str) -> 
     assert len(answer.headers["x-request-id"]) == 32
 
 
-def test_requests_have_ids_of_their_own(app: FastAPI) -> None:
-    assert send(app, "POST", "/echo").headers["x-request-id"] != send(app, "POST", "/echo").headers["x-request-id"]
-
-
 def test_what_nobody_foresaw_is_a_problem_with_a_fixed_text(app: FastAPI) -> None:
     with capture_logs() as lines:
         answer = send(app, "GET", "/crash")
@@ -170,20 +166,6 @@ def test_each_response_is_counted_by_route_method_and_status(app: FastAPI) -> No
     assert count("/echo", "POST", "200") == 1
     assert count("unknown", "GET", "404") == 2
     assert count("unknown", "other", "404") == 1
-
-
-def test_open_requests_are_shown(app: FastAPI) -> None:
-    registry = app.state.services.metrics.registry
-    during = []
-
-    async def look() -> JSONResponse:
-        during.append(registry.get_sample_value("fedplcc_http_requests_in_flight"))
-        return JSONResponse({"ok": True})
-
-    app.add_api_route("/look", look)
-    send(app, "GET", "/look")
-    assert during == [1]
-    assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
 
 
 def test_every_status_that_the_api_documents_has_its_series_from_the_start() -> None:

@@ -8,14 +8,10 @@ from fedplcc.shared.errors import (
     BY_REASON,
     BlobTooLarge,
     ClientInOpenRun,
-    FedplccError,
     Internal,
     InvalidTransition,
-    MalformedRequest,
-    RequestIdReused,
     RunDeleted,
     RunIsOpen,
-    RunNotFound,
 )
 
 SCOPE = {"path": "/v1/runs/x", "state": {"request_id": "r-1"}}
@@ -32,29 +28,10 @@ def test_every_error_of_the_tree_is_a_problem_with_its_reason_and_status() -> No
         assert (document["instance"], document["request_id"]) == ("/v1/runs/x", "r-1")
 
 
-def test_a_problem_carries_the_facts_for_programs() -> None:
-    found = problem.problem_of(RequestIdReused("the key was used", run_id="digits-1"))
-    assert found.metadata == {"run_id": "digits-1"}
-    assert found.detail == "the key was used"
-    assert found.title == "Request id reused"
-
-
 def test_a_bug_says_nothing_about_itself() -> None:
     found = problem.problem_of(Internal("KeyError: 'secret'", path="/home/somebody"))
     assert "secret" not in found.model_dump_json()
     assert "somebody" not in found.model_dump_json()
-
-
-def test_an_error_outside_the_tree_of_reasons_is_as_silent_as_a_bug() -> None:
-    class Unheard(FedplccError):
-        """Raised by nobody."""
-
-    assert "secret" not in problem.problem_of(Unheard("secret")).model_dump_json()
-
-
-def test_members_without_a_value_are_left_out() -> None:
-    document = json.loads(bytes(problem.ProblemResponse(problem.problem_of(RunNotFound("no such run"))).body))
-    assert set(document) == {"type", "title", "status", "detail", "code"}
 
 
 def test_only_what_may_pass_asks_to_try_again() -> None:
@@ -70,13 +47,3 @@ def test_what_http_refuses_has_codes_of_its_own(status: int) -> None:
     assert response.status_code == document["status"] == status
     assert document["code"] in problem.KINDS
     assert document["detail"]
-
-
-def test_another_refusal_of_http_is_a_malformed_request() -> None:
-    document = json.loads(bytes(problem.respond_http(400, "unreadable", SCOPE).body))
-    assert (document["code"], document["detail"]) == (MalformedRequest.reason, "unreadable")
-
-
-def test_every_kind_of_problem_is_described() -> None:
-    assert all(kind.description.endswith(".") and kind.title for kind in problem.KINDS.values())
-    assert set(problem.KINDS) >= set(BY_REASON)

@@ -123,8 +123,7 @@ def test_only_gateways_are_certified_under_their_name(authority: Authority) -> N
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"host": "::1"}, {"host": "0.0.0.0", "plain_http": True}, {"host": "0.0.0.0", "insecure": True}],
+    "settings", [{}, {"host": "::1"}, {"host": "0.0.0.0", "plain_http": True}, {"host": "0.0.0.0", "insecure": True}]
 )
 def test_http_is_served_on_loopback_and_where_it_was_asked_for(settings: dict[str, object]) -> None:
     assert server_tls.server_tls(GatewaySettings.model_validate(settings)) is None
