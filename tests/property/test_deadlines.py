@@ -94,12 +94,7 @@ class Scene:
             self.run, deadline_s=DEADLINE_S, silence_s=SILENCE_S, hard_deadline_s=self.hard_deadline_s
         )
         run = absences.drop_absent(
-            self.run,
-            absent=there.absent,
-            slow=there.slow,
-            moving=there.moving,
-            quorum=self.quorum,
-            now=self.clock.now,
+            self.run, absent=there.absent, slow=there.slow, moving=there.moving, quorum=self.quorum, now=self.clock.now
         )
         self.run = round_parts.close_updates(run, now=self.clock.now, quorum=self.quorum)
 
@@ -176,9 +171,7 @@ def test_a_phase_closes_at_the_second_that_the_rule_says_and_drops_who_is_missin
 
 
 @settings(max_examples=30)
-@given(
-    scripts=st.lists(SCRIPTS, min_size=1, max_size=4),
-)
+@given(scripts=st.lists(SCRIPTS, min_size=1, max_size=4))
 def test_without_a_deadline_a_phase_closes_with_its_whole_cohort_and_no_sooner(scripts: list[Script]) -> None:
     clients = dict(zip(NAMES, scripts, strict=False))
     scene = Scene(RoundPhase.COLLECTING, clients, Quorum())

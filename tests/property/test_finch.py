@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedplcc.shared.methods.arithmetic.finch import MergeMean, finch, finch_star, first_neighbours
+from fedplcc.shared.methods.arithmetic.finch import MergeMean, finch, finch_star
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns of optional packages when imported
@@ -67,32 +67,11 @@ def test_partitions_are_coarsenings_with_at_most_half_the_clusters(rows: np.ndar
 
 
 @unhurried
-@given(SEEDS)
-def test_another_order_of_rows_gives_the_same_clusters_when_no_distances_are_equal(seed: int) -> None:
-    rows = distinct_rows(seed)
-    order = np.random.default_rng(seed).permutation(len(rows))
-    straight, shuffled = finch(rows), finch(rows[order])
-    assert len(straight) == len(shuffled)
-    for left, right in zip(straight, shuffled, strict=True):
-        assert is_same_partition(left[order], right)
-
-
-@unhurried
 @given(SEEDS, st.integers(1, 4095), st.integers(-30, 30))
 def test_one_scale_for_all_rows_changes_no_cluster(seed: int, factor: int, exponent: int) -> None:
     rows = short_rows(seed)
     straight, scaled = finch(rows), finch(rows * np.float32(factor * 2.0**exponent))
     assert [labels.tolist() for labels in straight] == [labels.tolist() for labels in scaled]
-
-
-@unhurried
-@given(SEEDS)
-def test_a_scale_for_each_row_leaves_first_neighbours(seed: int) -> None:
-    rows = short_rows(seed)
-    rows = rows[rows.any(axis=1)]
-    if len(rows) >= 2:
-        factors = np.random.default_rng(seed).integers(1, 4096, size=(len(rows), 1)).astype(np.float32)
-        assert first_neighbours(rows).tolist() == first_neighbours(rows * factors).tolist()
 
 
 @unhurried
@@ -115,15 +94,6 @@ def test_finch_star_loses_no_weight_and_stays_within_its_rows(
             rows[members].astype(np.float64), axis=0, weights=weights[members] if merge_mean == "weighted" else None
         )
         np.testing.assert_allclose(centre, expected, rtol=1e-6, atol=1e-7)
-
-
-@unhurried
-@given(tied_rows, st.sampled_from(["last", "first"]))
-def test_with_equal_weights_weighted_is_plain(rows: np.ndarray, partition: str) -> None:
-    plain = finch_star(rows, np.ones(len(rows)), partition, "plain")
-    weighted = finch_star(rows, np.ones(len(rows)), partition, "weighted")
-    assert plain.centres_CD.tobytes() == weighted.centres_CD.tobytes()
-    assert plain.labels_N.tolist() == weighted.labels_N.tolist()
 
 
 def has_clear_neighbours(rows: np.ndarray, partitions: tuple[np.ndarray, ...]) -> bool:
@@ -158,9 +128,3 @@ def test_the_authors_code_finds_the_same_partitions(hundred: int) -> None:
             assert is_same_partition(labels, theirs[:, level]), f"seed {seed}, partition {level}"
         num_compared += 1
     assert num_compared >= 90, "12 times 90 is more than a thousand"
-
-
-def test_the_random_sets_have_hierarchies_worth_comparing() -> None:
-    depths = [len(finch(distinct_rows(seed))) for seed in range(200)]
-    assert max(depths) >= 3
-    assert len(set(depths)) >= 3

@@ -16,22 +16,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedplcc.shared import types
 from fedplcc.shared.bounds import MAX_VALUE
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.tensors import Array, blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
-from fedplcc.shared.types import (
-    MODEL,
-    BlobRef,
-    ClientActivity,
-    Evaluation,
-    EvaluationCounts,
-    PrototypeSet,
-    RunStatus,
-    Task,
-    TaskKind,
-    Update,
-)
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.hosts.memory_folder import memory_folder
@@ -62,7 +51,9 @@ SPOILT = (
 )
 
 
-def spoil(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -> tuple[Update, dict[BlobRef, bytes]]:
+def spoil(
+    update: types.Update, blobs: dict[types.BlobRef, bytes], spoilt: Spoilt
+) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
     field, value = spoilt.field, spoilt.value
     payload = update.payload
     if field == "losses":
@@ -84,17 +75,19 @@ def spoil(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -> tuple[
     return update, blobs
 
 
-def _with_tensors(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -> tuple[Update, dict[BlobRef, bytes]]:
-    made: dict[BlobRef, bytes] = {}
+def _with_tensors(
+    update: types.Update, blobs: dict[types.BlobRef, bytes], spoilt: Spoilt
+) -> tuple[types.Update, dict[types.BlobRef, bytes]]:
+    made: dict[types.BlobRef, bytes] = {}
     groups, sets = [], []
     declared = update.payload.tensor_groups
     for blob, data in blobs.items():
-        if blob.role == MODEL:
+        if blob.role == types.MODEL:
             if spoilt.field == "model":
                 model = from_bytes(data)
                 model["head.weight"] = np.full_like(model["head.weight"], spoilt.value)
                 data = to_bytes(model)
-            groups.append(blob_ref(MODEL, data))
+            groups.append(blob_ref(types.MODEL, data))
             made[groups[-1]] = data
         elif blob in declared:
             if spoilt.field == "vectors":
@@ -113,17 +106,17 @@ def _filled(array: Array, value: float) -> Array:
     return np.full_like(array, value) if array.dtype == np.float32 else array
 
 
-def _spoilt_prototypes(data: bytes, spoilt: Spoilt) -> PrototypeSet:
+def _spoilt_prototypes(data: bytes, spoilt: Spoilt) -> types.PrototypeSet:
     prototypes = prototypes_from_bytes(data)
     vectors, weights = prototypes.vectors.copy(), prototypes.weights.copy()
     if spoilt.field == "vectors":
         vectors[0] = spoilt.value
     else:
         weights[0] = spoilt.value
-    return PrototypeSet.of(vectors, prototypes.class_ids, weights)
+    return types.PrototypeSet.of(vectors, prototypes.class_ids, weights)
 
 
-def spoil_report(report: Evaluation, spoilt: Spoilt) -> Evaluation:
+def spoil_report(report: types.Evaluation, spoilt: Spoilt) -> types.Evaluation:
     if spoilt.field == "evaluation timings":
         return replace(report, timings={"evaluate": spoilt.value})
     if spoilt.field not in ("correct", "total"):
@@ -131,10 +124,10 @@ def spoil_report(report: Evaluation, spoilt: Spoilt) -> Evaluation:
     first, *others = report.counts
     values: dict[str, Any] = {"correct": first.correct, "total": first.total}
     values[spoilt.field] = (int(spoilt.value), *values[spoilt.field][1:])
-    return replace(report, counts=(EvaluationCounts(first.set_name, first.model, **values), *others))
+    return replace(report, counts=(types.EvaluationCounts(first.set_name, first.model, **values), *others))
 
 
-def as_first(report: Evaluation, first: Evaluation | None) -> Evaluation:
+def as_first(report: types.Evaluation, first: types.Evaluation | None) -> types.Evaluation:
     """The report with as many images as the first one said that there are, which binds."""
     if first is None:
         return report
@@ -150,18 +143,18 @@ class Bob:
 
     def __init__(self, federation: LocalFederation, spoilt: list[Spoilt]) -> None:
         self.federation, self.spoilt, self.client = federation, spoilt, federation.clients["bob"]
-        self.taken: Evaluation | None = None
+        self.taken: types.Evaluation | None = None
 
-    def perform(self, task: Task) -> None:
+    def perform(self, task: types.Task) -> None:
         federation, client = self.federation, self.client
         if task.run is None:
             federation.idle(client)
             return
         readings = {one.field: one.value for one in self.spoilt if one.field == "readings"}
         run_id = task.run.run_id
-        federation.heartbeat(client, activity=ClientActivity.TRAINING, run_id=run_id, readings=readings)
+        federation.heartbeat(client, activity=types.ClientActivity.TRAINING, run_id=run_id, readings=readings)
         model = federation.fetch(client, task)
-        if task.kind is TaskKind.EVALUATE:
+        if task.kind is types.TaskKind.EVALUATE:
             assert model is not None
             right = as_first(client.evaluation(task, model), self.taken)
             wrong = right
@@ -209,7 +202,7 @@ def test_any_number_in_any_field_is_taken_or_refused_by_name_and_stops_nothing(
             while federation.coordinator.work():
                 pass
             federation.coordinator.tick()
-        assert federation.coordinator.get_run(run_id).status is RunStatus.COMPLETED
+        assert federation.coordinator.get_run(run_id).status is types.RunStatus.COMPLETED
         assert federation.events(run_id, "run_parked", "aggregation_failed") == []
         for line in federation.metrics_lines(run_id):
             assert all(math.isfinite(value) for value in json.loads(line)["loss"].values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.aggregator.computation.fold import WeightedModel
-from fedplcc.aggregator.computation.reading_ahead import AHEAD as READ_AHEAD
 from fedplcc.aggregator.computation.slot_fold import SlotInputs, fold_with_slots
-from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob
 from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.maths import weighted_mean
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.slots import ServerSlots, ServerView
-from fedplcc.shared.tensors import from_bytes, laid_out, read_header, sha256_hex, to_bytes
+from fedplcc.shared.tensors import from_bytes, read_header, sha256_hex, to_bytes
 from tests.property.test_fold import written
 from tests.support.hosts.memory_folder import memory_folder
-from tests.support.records.ahead_method import METHOD as AHEAD
 
 Model = dict[str, npt.NDArray[Any]]
 FEDOPT = METHODS["fedopt"]
@@ -98,40 +94,6 @@ def test_parameters_take_the_slot_fold_and_all_else_the_fold() -> None:
         }
 
 
-def test_a_slot_is_laid_out_as_the_trained_tensors_alone_are() -> None:
-    made = folded([a_model(0), a_model(1)], [1])
-    arrays = {name: value for name, value in a_model(0).items() if name in IS_TRAINED}
-    for name in ("m", "v"):
-        assert list(from_bytes(made[name])) == list(from_bytes(to_bytes(arrays)))
-        assert to_bytes(from_bytes(made[name])) == made[name]
-
-
-def test_the_next_start_differs_from_the_result_in_parameters_alone() -> None:
-    made = folded([a_model(0), a_model(1)], [1], method=AHEAD, config=AHEAD.config())
-    result, start = from_bytes(made["model"]), from_bytes(made["start"])
-    differing = {name for name, value in result.items() if start[name].tobytes() != value.tobytes()}
-    assert differing == set(IS_TRAINED)
-    way = from_bytes(made["way"])
-    for name in IS_TRAINED:
-        exact = (a_model(1)[name].astype(np.float64) - a_model(0)[name]) / VIEW.num_eligible
-        assert way[name].tobytes() == exact.astype(np.float32).tobytes()
-
-
-def test_every_update_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: dict[tuple[HashedBlob, int], int] = {}
-    read_block = HashedBlob.block
-
-    def counting(blob: HashedBlob, region: Any, first: int, count: int) -> Any:
-        for offset in range(first, first + count):
-            place = (blob, region.begin + offset * 4)
-            read[place] = read.get(place, 0) + 1
-        return read_block(blob, region, first, count)
-
-    monkeypatch.setattr(HashedBlob, "block", counting)
-    folded([a_model(seed) for seed in range(3)], [3, 1], block_elements=4)
-    assert set(read.values()) == {1}
-
-
 def test_a_slot_that_is_gone_or_short_is_named() -> None:
     models = [a_model(0), a_model(1)]
     slots = {name: data for name, data in folded(models, [1]).items() if name != "model"}
@@ -139,46 +101,3 @@ def test_a_slot_that_is_gone_or_short_is_named() -> None:
     with pytest.raises(PayloadCorrupt) as refused:
         folded(models, [1], {**slots, "v": short})
     assert refused.value.metadata == {"sha256": sha256_hex(short)}
-
-
-def peak_bytes(num_clients: int, num_elements: int, block_elements: int = 1 << 14) -> int:
-    """Most memory that a fold with two slots holds at a time."""
-    with memory_folder() as folder:
-        path = written(Path(folder), to_bytes({"w": np.ones(num_elements, np.float32)}))
-        with path.open("rb") as file:
-            table = read_header(file)
-        inputs = SlotInputs(table=table, parameters=[0], start=path, slots={}, view=VIEW)
-        updates = [WeightedModel(path, 1.0 + index) for index in range(num_clients)]
-        tracemalloc.start()
-        try:
-            for _pieces in fold_with_slots(inputs, updates, FEDOPT, ADAM, block_elements):
-                pass
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-
-def test_memory_grows_neither_with_the_clients_nor_with_the_model() -> None:
-    small = peak_bytes(num_clients=2, num_elements=1 << 16)
-    assert peak_bytes(num_clients=100, num_elements=1 << 16) < small + 100_000
-    ahead = (READ_AHEAD + 1) * 4 * (1 << 14)
-    assert peak_bytes(num_clients=2, num_elements=1 << 21) < small + ahead + 100_000
-    assert small < 160 * (1 << 14)
-
-
-@given(
-    st.dictionaries(
-        st.text(st.characters(codec="ascii", categories=["L", "Nd"]), min_size=1, max_size=5),
-        st.lists(st.integers(0, 5), max_size=3),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_a_layout_is_read_back_as_it_was_made(shapes: dict[str, list[int]]) -> None:
-    table = laid_out({name: ("F32", tuple(shape)) for name, shape in shapes.items()})
-    data = table.header + bytes(table.size_bytes - len(table.header))
-    found = read_header(io.BytesIO(data))
-    assert (found.schema, found.header, found.size_bytes) == (table.schema, table.header, table.size_bytes)
-    in_order = laid_out({name: ("F32", tuple(shapes[name])) for name in sorted(shapes)})
-    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-    assert in_order.header + bytes(in_order.size_bytes - len(in_order.header)) == to_bytes(arrays)
