@@ -174,7 +174,8 @@ def test_what_is_chosen_is_part_of_the_hash_and_read_back_and_a_default_is_not(
 
 
 def test_what_is_switched_on_has_the_usual_values() -> None:
-    admission, training = {"quarantined": ["zed", "ann", "zed"]}, {"adversarial": {}, "mix_style": {}}
+    admission = {"quarantined": ["zed", "ann", "zed"]}
+    training: dict[str, Any] = {"adversarial": {}, "mix_style": {}}
     quorum = {"deadline_s": 600.0, "min_clients": 1}
     config = parse_run_config(a_document(quorum=quorum, admission=admission, training=training))
     assert (config.quorum.silence_s, config.admission.quarantined) == (120.0, ("ann", "zed"))
