@@ -121,7 +121,7 @@ def run(
             trainer.count("transfer_bytes", way, kind) for trainer in trainers for way in directions for kind in kinds
         )
         resumed = sum(trainer.count("transfers_resumed", way) for trainer in trainers for way in directions)
-        lease_s = trainers[0].worker._lease_s
+        lease_s = trainers[0].worker._lease.lasts_s
         link_bytes = sum(link.num_bytes for link in links)
     same_clients = [NumpyClient(name, size=model_bytes // (4 * FEATURE_DIM)) for name in CLIENTS]
     is_same = lines == undisturbed(folder / "undisturbed", same_clients, document)

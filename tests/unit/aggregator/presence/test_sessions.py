@@ -6,7 +6,7 @@ import pytest
 
 from fedplcc.aggregator.presence.sessions import Sessions
 from fedplcc.shared.errors import NotAMember
-from fedplcc.shared.types import MODEL, BlobRef, ClientProblem
+from fedplcc.shared.types import MODEL, BlobRef, ClientActivity, ClientProblem, Heartbeat
 from tests.support.clock import Clock
 from tests.support.records.builders import a_client
 
