@@ -451,3 +451,12 @@ def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_i
     with pytest.raises(BlobTooLarge, match="a sentence"):
         refusing.ask(lambda there: there.upload_model(file))
     assert len(refusing.requests) == 1
+
+
+def test_the_scheme_may_be_left_out() -> None:
+    assert AsyncGateway("localhost:8080/").url == "http://localhost:8080"
+
+
+def test_an_event_that_is_not_understood_is_said() -> None:
+    with pytest.raises(Internal, match="not understood"):
+        follow(Recorded(httpx.Response(200, headers=EVENTS, text="event: x\ndata: {}\n\n")))

@@ -76,3 +76,8 @@ def test_a_disk_that_refuses_stops_nothing(tmp_path: Path, caplog: pytest.LogCap
     witness = AuditWitness(tmp_path / "gone")
     witness.saw(head(1))
     assert [vars(record)["msg"]["event"] for record in caplog.records] == ["audit_head_not_kept"]
+
+
+def test_an_older_aggregator_leaves_no_file(tmp_path: Path) -> None:
+    AuditWitness(tmp_path).saw(None)
+    assert not (tmp_path / HEADS_FILE).exists()

@@ -28,7 +28,7 @@ from fedplcc.shared.errors import (
     Unavailable,
 )
 from fedplcc.shared.process.metrics import new_registry
-from fedplcc.shared.types import ClientActivity, ForgottenRun, Heartbeat, LogLevel, Task, TaskKind
+from fedplcc.shared.types import ClientActivity, ClientProblem, ForgottenRun, Heartbeat, LogLevel, Task, TaskKind
 from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled
@@ -422,3 +422,77 @@ def test_a_heartbeat_of_one_who_has_not_joined_has_the_stream_opened_anew(shell:
     shell.client.failing_heartbeats = [NotAMember("join first")]
     assert shell.client.refreshed.acquire(timeout=WAIT_S)
     shell.await_joins(2)
+
+
+def test_a_task_that_is_pushed_again_after_its_end_is_done_again(shell: Shell) -> None:
+    shell.push(ROUND_1)
+    shell.begun()
+    shell.await_outcome("done")
+    shell.push(ROUND_1)
+    assert shell.begun() == ROUND_1
+
+
+def test_the_log_says_once_why_there_is_nothing_to_do(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    left_out = Task(kind=TaskKind.WAIT, detail="run r has quarantined this client: broken scanner")
+
+    def told() -> list[str]:
+        lines = [vars(record)["msg"] for record in list(caplog.records)]
+        return [line.get("detail", line["event"]) for line in lines if line["event"] in ("idle", "task_ended")]
+
+    def await_told(count: int) -> None:
+        eventually(lambda: len(told()) == count, f"{count} lines are told", WAIT_S)
+
+    for task, count in ((ROUND_1, 0), (ROUND_2, 2)):
+        shell.push(left_out)
+        await_told(count + 1)
+        shell.push(left_out, task)
+        await_told(count + 2)
+    assert told() == [left_out.detail, "task_ended"] * 2
+
+
+def test_what_could_not_be_reported_is_reported_later_and_once(shell: Shell) -> None:
+    shell.push(IDLE)
+    shell.await_idle()
+    shell.client.failing_heartbeats = [Unavailable("away")] * 30
+    shell.runner.behaviour = fails_with(InvalidData("no"))
+    shell.push(ROUND_1)
+    shell.await_problem()
+    shell.worker._retry_failed_s = 1000.0
+    assert len(shell.worker._outbox) <= 1
+
+
+def test_what_the_operator_should_know_is_sent_while_the_task_goes_on(shell: Shell) -> None:
+    note = ClientProblem(reason="UNREADABLE_FILES", detail="1 of the data set's files")
+    shell.runner.behaviour = lambda task, should_stop, on_problem: on_problem(note)
+    shell.push(ROUND_1)
+    assert shell.await_problem() == note
+    shell.await_outcome("done")
+
+
+def test_ending_cancels_the_task_at_hand(shell: Shell) -> None:
+    shell.runner.behaviour = until_stopped
+    shell.push(ROUND_1)
+    shell.begun()
+    shell.worker.end()
+    shell.thread.join(WAIT_S)
+    assert not shell.thread.is_alive()
+    assert shell.client.is_closed
+
+
+@pytest.mark.parametrize(("poll_hold_s", "hint"), [(None, "use --sync poll"), (0.5, "use a --poll-hold-s below 0.")])
+def test_what_cuts_idle_calls_again_and_again_is_named_once_with_what_helps(
+    shell: Shell, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, poll_hold_s: float, hint: str
+) -> None:
+    monkeypatch.setattr("fedplcc.trainer.aggregator.proxy_detection.LEAST_AGE_S", 0.0)
+    monkeypatch.setattr("fedplcc.trainer.aggregator.proxy_detection.SPREAD", 1.0)
+    shell.client.poll_hold_s = poll_hold_s
+    for number in range(5):
+        shell.push(IDLE)
+        shell.await_pushed(number + 1)
+        shell.client.pushed.put(Unavailable("the connection broke"))
+    shell.await_joins(6)
+    lines = [vars(record)["msg"] for record in caplog.records]
+    (warning,) = [line for line in lines if line["event"] == "idle_calls_are_cut"]
+    assert warning["level"] == "warning"
+    assert warning["hint"].startswith(hint)

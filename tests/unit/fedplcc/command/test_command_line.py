@@ -132,3 +132,23 @@ def test_a_request_id_that_no_gateway_takes_is_refused_before_anything_is_asked(
         code, _, error = called("run", *words, "--request-id", request_id, "--gateway", NOBODY)
         assert code == 2
         assert error == "fedplcc: --request-id: write 1 to 128 letters, digits and signs of ASCII, without spaces\n"
+
+
+def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
+    for command in (("run", "start"), ("simulate",)):
+        code, _, error = called(*command, "--config", tmp_path / "missing.toml")
+        assert code == 2
+        assert "cannot read" in error
+        assert "missing.toml" in error
+
+
+def test_an_unknown_command_or_flag_is_wrong_usage() -> None:
+    assert called("trian")[0] == 2
+    assert called("run", "pause")[0] == 2
+    assert called("aggregator", "--prot", "1", "--pot", "2")[0] == 2
+
+
+def test_a_gateways_wrong_address_is_wrong_usage() -> None:
+    code, _, error = called("run", "list", "--gateway", "ftp://host")
+    assert code == 2
+    assert "http://HOST:PORT" in error

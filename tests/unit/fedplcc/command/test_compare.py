@@ -14,7 +14,16 @@ import pytest
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.training import CellsShown
-from tests.support.records.comparisons import ROUNDS, RUN, cells_of, compare, fill, write_cell, write_comparison
+from tests.support.records.comparisons import (
+    COMPARISON,
+    ROUNDS,
+    RUN,
+    cells_of,
+    compare,
+    fill,
+    write_cell,
+    write_comparison,
+)
 
 
 def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Path) -> None:
@@ -151,3 +160,45 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_report_whole(
     assert said == (f"fedplcc: cannot write {out}/report.md: No space left on device; choose another with --out\n")
     assert (out / "report.md").read_bytes() == before
     assert not [entry for entry in out.iterdir() if entry.name.endswith(".tmp")]
+
+
+def test_a_report_of_a_folder_that_is_not_there_is_refused(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "reslts"
+    code, _, said = compare("--config", path, "--out", out, "--report-only")
+    assert code == ExitCode.USAGE
+    assert said == f"fedplcc: there is no folder {out} to report on; name it with --out, or leave out --report-only\n"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(("device", "sentence"), [("cuda:999", "is not there: torch"), ("gpu", "unknown device 'gpu'")])
+def test_a_device_that_is_not_there_is_refused_once(device: str, sentence: str, path: Path, tmp_path: Path) -> None:
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--device", device)
+    assert code == ExitCode.USAGE
+    assert said.count(sentence) == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_a_damaged_list_of_failures_costs_no_report(content: str, path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    (out / "failures.json").write_text(content)
+    assert compare("--config", path, "--out", out, "--report-only")[0] == ExitCode.OK
+
+
+@pytest.mark.parametrize("seeds", ["a", "0,,1", "-1", ""])
+def test_seeds_that_are_none_are_one_sentence(seeds: str, path: Path, tmp_path: Path) -> None:
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--seeds", seeds)
+    assert code == ExitCode.USAGE
+    assert (
+        said
+        == f"fedplcc: --seeds {seeds}: write whole numbers from 0, with commas between them, such as --seeds 0,1,2\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_file_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, COMPARISON.replace("method.phi", "method.phy"))
+    code, _, said = compare("--config", path, "--out", tmp_path / "out")
+    assert code == ExitCode.USAGE
+    assert said == ("fedplcc: row all on data set digits: unknown key 'method.phy'; did you mean 'method.phi'?\n")
+    assert not (tmp_path / "out").exists()

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from fedplcc.command.files.config_init import _for_images, _seen_by
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
-from fedplcc.runs.configuration_text import range_of
+from fedplcc.runs.configuration_text import range_of, run_text, template
 from fedplcc.shared.config.key_descriptions import key_descriptions
 from fedplcc.shared.config.run import ClientSection, TrainingSection, load_federation, parse_federation
 from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
@@ -336,3 +336,40 @@ def test_images_get_the_recipe_for_them_and_a_named_method_what_was_published(
     taken, notes = _for_images(_seen_by({f"site-{number}": side for number, side in enumerate(sides)}), method)
     assert taken == recipe
     assert said in "".join(notes)
+
+
+def test_it_is_written_without_docstrings_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with PYTHONOPTIMIZE=2, which leaves them out."""
+    monkeypatch.setattr("inspect.getdoc", lambda thing: None)
+    assert "[training]" in template(load_federation(demo_file()))
+
+
+def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
+    code, _, error = called("init", tmp_path / "missing" / "run.toml")
+    assert code == 4
+    assert "cannot write" in error
+
+
+def test_a_file_without_a_table_is_taken_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("# nothing yet\n")
+    code, _, error = called("check", tmp_path / "policy.toml")
+    assert code == 2
+    assert (
+        "policy.toml has no table: it is neither a run's configuration, nor a comparison's file, nor a policy" in error
+    )
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "no thing.toml"
+    code, _, error = called("check", missing)
+    assert code == 2
+    assert error == (
+        f"fedplcc: cannot read {missing}: there is no such file; write one with: fedplcc config init '{missing}'\n"
+    )
+
+
+def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
+    document = {"run": {"method": "fedavg", "min_clients": 2}, "data": {"classes": ["a", "b"]}}
+    federation = parse_federation(document)
+    assert "min_clients = 2\n" in run_text(federation, document)
+    assert parse_federation(tomllib.loads(template(federation))).config == federation.config

@@ -207,3 +207,11 @@ def test_a_signal_cancels_a_coroutine_which_may_put_things_in_order(number: sign
     with pytest.raises(Interrupted):
         run_interruptibly(work())
     assert steps == ["in order"]
+
+
+def test_a_library_that_memory_does_not_hold_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the loader of shared libraries says it under `ulimit -v`."""
+    assert ended(ImportError("libtorch_cuda.so: failed to map segment from shared object")) == 2
+    assert "too little memory" in capsys.readouterr().err
+    with pytest.raises(ImportError):
+        ended(ImportError("cannot import name 'nothing'"))

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 import fedplcc
 from fedplcc.models import evaluation, onnx_export
+from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.evaluation import evaluate_model, evaluation_folder
 from fedplcc.models.onnx_export import Comparison
 from fedplcc.models.prediction import image_files
@@ -377,3 +378,90 @@ def test_a_model_that_is_not_there_and_a_device_that_is_not_there_are_one_senten
         code, error = refused(name, run, *rest, "--device", "cuda:99")
         assert code == 2
         assert "'cuda:99' is not there" in error
+
+
+def test_without_prototypes_the_table_has_no_columns_for_them(ended_runs: Path, pictures: Path) -> None:
+    _, out, _ = called("predict", ended_runs / "fedavg", pictures / "a.png")
+    assert out.splitlines()[0].split() == ["class", "probability", "image"]
+    _, out, _ = called("predict", ended_runs / "fedavg", pictures / "a.png", "--json")
+    assert json.loads(out)["prototype"] is None
+
+
+def test_a_batch_of_images_is_predicted_as_each_alone(run: Path, pictures: Path, tmp_path: Path) -> None:
+    config = json.loads((run / "run.json").read_bytes())["config"]
+    config["training"]["evaluation_batch_size"] = 2
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("model.safetensors", "prototypes.safetensors"):
+        (folder / name).write_bytes((run / name).read_bytes())
+    (folder / "run.json").write_text(json.dumps({"config": config}))
+    whole, small = (called("predict", path, pictures, "--json")[1].splitlines() for path in (run, folder))
+    for one, other in zip(whole, small, strict=True):
+        one, other = json.loads(one), json.loads(other)
+        assert (one["image"], one["class"]) == (other["image"], other["class"])
+        assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
+
+
+def test_a_class_without_images_has_no_accuracy_and_its_mistakes_are_told(run: Path, tmp_path: Path) -> None:
+    images = np.zeros((4, 32, 32, 3), np.uint8)
+    path = tmp_path / "black.npz"
+    np.savez(
+        path, x_train=images, y_train=[0] * 4, x_test=images, y_test=[0] * 4, classes=list(tiny_federation.CLASSES)
+    )
+    code, out, _ = called("evaluate", run, "--data", f"npz:{path}", "--out", tmp_path / "out")
+    assert code == 0
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[4:7]}
+    given = json.loads((tmp_path / "out" / "evaluation.json").read_text())["confusion"][0].index(4)
+    assert rows["wide"][1:4] == ["0", "-", "-"]
+    assert rows["thin"] == ["thin", "4", "0.0%", "-", "-", tiny_federation.CLASSES[given], "(4)"]
+
+
+def test_without_matplotlib_there_is_no_picture_and_that_is_said(
+    run: Path, ended_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    code, out, _ = called("evaluate", run, "--data", f"npz:{ended_runs / 'left.npz'}", "--out", tmp_path)
+    assert code == 0
+    assert "confusion.png is not drawn: matplotlib is not installed" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluation.json"]
+
+
+@pytest.mark.parametrize("num_classes", [2, 65])
+def test_a_confusion_matrix_is_a_picture_that_one_can_open(num_classes: int, tmp_path: Path) -> None:
+    confusion = np.eye(num_classes, dtype=np.int64) * 7
+    confusion[-1] = 0  # a class without images
+    classes = ["x" * 128, *(rf"$\frac{{{i}$" for i in range(1, num_classes))]
+    data = confusion_matrix(confusion, classes, title="folder:" + "long/" * 50 + "\n97.1 %")
+    (tmp_path / "confusion.png").write_bytes(data)
+    with Image.open(tmp_path / "confusion.png") as picture:
+        picture.load()
+        assert 700 < picture.width < 3000
+        assert 700 < picture.height < 3000
+
+
+def test_a_missing_extra_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    code, error = refused("export", run, "--onnx", tmp_path / "model.onnx")
+    assert code == 2
+    assert error == "fedplcc: exporting needs onnxscript, which is not installed: pip install 'fedplcc[export]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_torch_cannot_export_is_one_sentence(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise RuntimeError("no operator for aten::bucketize\nand a hundred lines more")
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    code, error = refused("export", run, "--onnx", tmp_path / "model.onnx")
+    assert code == 2
+    assert error.endswith("to ONNX: no operator for aten::bucketize\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(run: Path, unwritable: Path) -> None:
+    code, error = refused("export", run, "--onnx", unwritable)
+    assert code == 4
+    assert "choose another with --onnx" in error

@@ -279,3 +279,8 @@ def test_a_temperature_changes_probabilities_and_no_class(
     both, said = adapted(run, data, "-o", tmp_path / "site.safetensors")
     scaled_site, said = adapted(both, data, "--temperature", "--validation-per-class", 4)
     assert (said["calibrated_on"], scaled_site.name.startswith("site-temperature-")) == (data, True)
+
+
+def test_a_temperature_needs_validation_images(fetched: Path, run: Path) -> None:
+    _, error = refused("adapt", run, "--temperature", "--data", f"npz:{fetched / 'left.npz'}")
+    assert "has no validation images, to which a temperature is fitted; set some aside with" in error

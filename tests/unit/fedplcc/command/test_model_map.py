@@ -120,3 +120,11 @@ def test_runs_of_other_data_contracts_are_not_compared(run: Path, tmp_path: Path
     assert code == 2
     assert "would not see the same images" in error
     assert refused("map", run, "--before", tmp_path / "nothing", "--out", tmp_path / "map.png")[0] == 2
+
+
+def test_a_run_that_began_with_a_given_model_is_compared_with_something_else(run: Path, tmp_path: Path) -> None:
+    warm = changed(run, tmp_path / "warm", "run", initial_model=f"sha256:{'0' * 64}")
+    code, error = refused("map", warm)
+    assert code == 2
+    assert "began with a model that it was given" in error
+    assert "--before none" in error

@@ -148,3 +148,16 @@ def test_a_cell_of_another_configuration_of_which_nothing_is_trained_can_be_trai
     (folder.aggregator_state / "model").write_bytes(b"")
     found = of_kind(MissingCell, read_cell(cell))
     assert not found.can_be_trained
+
+
+def test_a_file_that_cannot_be_read_is_named(path: Path, tmp_path: Path) -> None:
+    cell = cells_of(path, tmp_path / "out")[0]
+    write_cell(cell, ROUNDS)
+    (cell.folder / "metrics.jsonl").unlink()
+    (cell.folder / "metrics.jsonl").mkdir()
+    found = of_kind(MissingCell, read_cell(cell))
+    assert f"{cell.folder}: cannot read metrics.jsonl (Is a directory); restore the file" in found.reason
+    (cell.folder / "federation.json").unlink()
+    (cell.folder / "federation.json").mkdir()
+    found = of_kind(MissingCell, read_cell(cell))
+    assert found.reason == f"{cell.folder}: cannot read federation.json (Is a directory); see that it can be read"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.comparison.file import read_comparison
+from fedplcc.comparison.file import assignments, read_comparison
 from fedplcc.comparison.plan import command_of, plan
+from fedplcc.comparison.sweep.section import flat
 from fedplcc.runs.configuration import Overrides, federation_json, read_federation
 from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
@@ -194,3 +195,16 @@ def test_the_plan_of_a_comparison_never_depends_on_what_is_chosen(tmp_path: Path
     everything = cells_of(path, tmp_path)
     some = plan(read_comparison(path), path, tmp_path, only=["average"], seeds=[0])
     assert [(cell.name, cell.federation) for cell in some] == [(cell.name, cell.federation) for cell in everything]
+
+
+def test_values_travel_as_toml_writes_them() -> None:
+    settings = {"a": {"b": True, "c": 1e-05}, "d.e": ["crop", "é"], "f": {"g": 'say "no"'}}
+    assert assignments(flat(settings)) == ["a.b=true", "a.c=1e-05", 'd.e=["crop", "é"]', 'f.g="say \\"no\\""']
+
+
+def test_a_name_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    text = COMPARISON.replace('group = "readings"', 'group = ["readings", "readings"]')
+    text = text.replace('baseline = "average"', 'baseline = ["average", "all", "average"]')
+    comparison = read_comparison(write_comparison(tmp_path, text))
+    assert comparison.groups_of("digits")["readings"] == ["average", "all"]
+    assert comparison.compare.baseline == ("average", "all")

@@ -143,3 +143,16 @@ def test_what_init_cannot_do_is_one_sentence_and_nothing_is_written(
     assert (code in (2, 4), out, error.count("\n")) == (True, "", 1), error
     assert said in error
     assert {path.name for path in tmp_path.iterdir()} == {"flat.toml", "there.toml"}
+
+
+def test_a_comparison_that_is_not_there_says_how_to_write_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert called("compare") == (
+        2,
+        "",
+        "fedplcc: there is no compare.toml here; name a file with --config, or write one with: fedplcc config init "
+        "--comparison compare.toml\n",
+    )
+    assert called("compare", "--config", "a b.toml")[2] == (
+        "fedplcc: there is no file a b.toml; write one with: fedplcc config init --comparison 'a b.toml'\n"
+    )

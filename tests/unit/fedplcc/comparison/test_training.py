@@ -193,3 +193,12 @@ def test_of_a_run_rounds_and_what_a_person_should_know_are_passed_on() -> None:
         CommittedRound(1, 0.5),
         CommittedRound(2, None),
     ]
+
+
+def test_output_of_a_users_code_does_not_mix_with_results(
+    cell: Cell, worker: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker("print('somebody', flush=True); pipe.send(Answer()); pipe.recv()")
+    assert train_all([cell]) == {}
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "somebody\n")

@@ -104,3 +104,10 @@ def test_the_command_writes_nothing_and_trains_nothing_that_is_there(tmp_path: P
     assert document["to_train"] == 0
     assert [cell["state"] for cell in document["rows"][2]["cells"]] == ["unusable", "trained", "trained"]
     assert everything(tmp_path) == before
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path)
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--dry-run")
+    assert (code, said.count("digits cannot be trained: client mnist: ")) == (2, 1), "its data are not there"
+    assert not (tmp_path / "out").exists()

@@ -22,8 +22,9 @@ from fedplcc.aggregator.store.database import schema
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.doctor import CHECKS, examine, machine, network, python, state_folder
-from fedplcc.doctor.findings import Check, Finding, Probes, Status, Subject
+from fedplcc.doctor.findings import Check, Finding, Probes, Status, Subject, in_bytes
 from fedplcc.extras import EXTRAS
+from fedplcc.shared.version import VERSION
 from tests.support.hosts.memory_folder import memory_folder
 
 runner = CliRunner()
@@ -405,3 +406,51 @@ def test_the_command_says_every_finding_and_ends_with_1_for_a_problem(
     )
     assert document["problem"] == 1
     assert {"check", "status", "detail"} == set(document["findings"][0])
+
+
+def test_a_host_without_torch_is_fine() -> None:
+    text = found(python.torch_and_device, Status.OK, probes=probes(is_installed=without("torch")))
+    assert "fine for an aggregator" in text
+
+
+def test_a_torch_that_cannot_be_loaded_is_a_problem() -> None:
+    broken = probes(is_installed=lambda module: True, load=failing(OSError("libcudart.so.12: cannot open")))
+    assert "libcudart.so.12" in found(python.torch_and_device, Status.PROBLEM, probes=broken)
+
+
+def test_devices_are_shown_with_capability_and_memory() -> None:
+    findings = list(python.torch_and_device(Subject(state=Path(), probes=with_torch(a_torch(cuda="12.8", devices=2)))))
+    assert [finding.status for finding in findings] == [Status.OK] * 3
+    assert findings[1].sentence == "cuda:0: H100, capability 9.0, 72.0 GiB of 80.0 GiB free"
+
+
+def test_a_gpu_that_nobody_will_be_told_of_is_a_warning() -> None:
+    with_gpu = probes(is_installed=without("pynvml"), load=lambda module: a_torch(cuda="12.8", devices=1))
+    assert "pip install 'fedplcc[gpu]'" in found(python.torch_and_device, Status.WARNING, probes=with_gpu)
+    without_gpu = probes(is_installed=without("pynvml"), load=lambda module: a_torch())
+    assert [each.status for each in python.torch_and_device(Subject(state=Path(), probes=without_gpu))] == [
+        Status.OK
+    ] * 2
+
+
+def test_versions_and_clocks_that_differ_are_told() -> None:
+    assert network._same_version("x", "it serves", VERSION).status is Status.OK
+    assert network._same_version("x", "it serves", f"{VERSION.rpartition('.')[0]}.99").status is Status.WARNING
+    refused = network._same_version("x", "it serves", "9.9")
+    assert (refused.status, "with fedplcc 9.9" in refused.sentence) == (Status.PROBLEM, True)
+    assert "does not say its version" in network._same_version("x", "it serves", None).sentence
+    subject = Subject(state=Path(), probes=probes(wall_clock=lambda: 1_767_225_700.0))
+    (skewed,) = network._clock(subject, "Thu, 01 Jan 2026 00:00:00 GMT")
+    assert "100 s ahead of the gateway's" in skewed.sentence
+    for date in ("Thu, 01 Jan 2026 00:01:30 GMT", None, "yesterday"):
+        assert list(network._clock(subject, date)) == []
+
+
+def test_sizes_are_in_the_unit_that_fits() -> None:
+    assert [in_bytes(size) for size in (5, 2048, 3 << 20, 5 << 30, 7 << 40)] == [
+        "5 B",
+        "2.0 KiB",
+        "3.0 MiB",
+        "5.0 GiB",
+        "7.0 TiB",
+    ]

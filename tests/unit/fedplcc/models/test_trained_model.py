@@ -277,3 +277,9 @@ def test_a_file_without_an_end_in_the_folder_of_somebody_else_is_not_read(ended_
     (ended_run / name).unlink()
     os.mkfifo(ended_run / name)
     assert "no regular file" in problem(ended_run, StoreUnavailable)
+
+
+def test_a_file_that_may_not_be_read_is_named(ended_run: Path) -> None:
+    (ended_run / "prototypes.safetensors").unlink()
+    (ended_run / "prototypes.safetensors").mkdir()
+    assert "Is a directory" in problem(ended_run, StoreUnavailable)

@@ -234,3 +234,11 @@ def test_clients_that_nobody_names_rightly_are_one_sentence(
         (tmp_path / "federation.json").write_text(content)
     with pytest.raises(InvalidConfig, match=sentence):
         shown_clients(tmp_path / "model.safetensors", config, named=named)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [("digits:mnist", "mnist"), ("folder:/data/scans", "scans"), ("digit5:usps:../shared/data/digit5", "usps")],
+)
+def test_data_without_a_name_get_one(tmp_path: Path, config: RunConfig, data: str, name: str) -> None:
+    assert shown_clients(tmp_path / "model", config, named=[data]) == (ShownClient(name=name, domain=name, data=data),)

@@ -398,3 +398,18 @@ def test_every_public_name_can_be_loaded_and_is_listed() -> None:
     assert set(fedplcc.__all__) <= set(dir(fedplcc))
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         fedplcc.simulat  # noqa: B018
+
+
+def test_a_run_that_ended_early_says_so_when_it_is_read_again(data: Path, tmp_path: Path) -> None:
+    settings = {"run.patience": 1, "run.rounds": 20, "data.validation_every": 2}
+    result = fedplcc.simulate(data / "run.toml", settings=settings, out=tmp_path / "out", device="cpu")
+    assert len(result.rounds) < 20
+    assert "no better accuracy on validation images" in result.reason
+    read = fedplcc.Result(tmp_path / "out")
+    assert (read.status, read.reason) == (result.status, result.reason)
+
+
+def test_settings_change_keys_as_the_command_does(data: Path, tmp_path: Path) -> None:
+    settings = {"run.rounds": 1, "run.method": "fedavg", "training": {"batch_size": 4}}
+    result = fedplcc.simulate(data / "run.toml", settings=settings, out=tmp_path / "out", device="cpu")
+    assert (len(result.rounds), result.config.run.method, result.config.training.batch_size) == (1, "fedavg", 4)

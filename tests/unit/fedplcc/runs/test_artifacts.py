@@ -16,14 +16,15 @@ from fedplcc.runs.artifacts import (
     blob_file,
     claim_folder,
     describe,
+    joining_texts,
     read_record,
     summary,
     write_record,
 )
-from fedplcc.runs.atomic_file import atomic_file, write_text
-from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
+from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
+from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from fedplcc.shared.tensors import blob_ref
-from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record
+from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record, an_unevaluated_line
 
 
 def write_all(folder: Path, record: RunRecord) -> None:
@@ -180,3 +181,58 @@ def test_a_domain_without_a_report_leaves_a_gap_and_not_a_zero() -> None:
     zero = plots.accuracy_curves([a_line(1, north=0.5, south=0.0), lines[1]], title="")
     assert png_size(gap) == png_size(zero)
     assert gap != zero
+
+
+def test_writing_the_same_run_again_changes_no_byte(tmp_path: Path) -> None:
+    write_all(tmp_path, a_record())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    write_all(tmp_path, a_record())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_that_cannot_be_made_is_said_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match=r"cannot write .*--out"):
+        make_folder(tmp_path / "file" / "below")
+
+
+def test_of_a_run_whose_last_round_was_not_evaluated_a_person_is_told_the_last_accuracy_and_its_round(
+    tmp_path: Path,
+) -> None:
+    told = describe(a_record(a_line(1, north=0.75, south=0.5), an_unevaluated_line(2)), tmp_path)
+    assert told[1] == "accuracy in round 1: mean 62.5%, worst 50.0% (south)"
+    assert len(describe(a_record(an_unevaluated_line(1)), tmp_path)) == len(told) - 1
+    record = a_record(a_line(1, north=0.75), an_unevaluated_line(2))
+    assert summary(record, tmp_path)["accuracy"] is None
+
+
+def test_a_person_is_told_which_domains_a_mean_lacks(tmp_path: Path) -> None:
+    told = describe(a_record(a_line(1, north=0.75, south=0.5), a_line(2, north=0.75)), tmp_path)
+    assert told[1:3] == [
+        "accuracy: mean 75.0%, worst 75.0% (north)",
+        "no report of south in round 2: mean and worst are of the other domains",
+    ]
+    assert "no report" not in "".join(
+        describe(a_record(a_line(1, north=0.75), a_line(2, north=0.75, south=0.5)), tmp_path)
+    )
+
+
+def test_what_joining_is_worth_is_told_where_clients_said_it() -> None:
+    line = {"joining": {"south": -0.002, "north": 0.034}}
+    said = "joining: north +3.4, south -0.2 (points of a client's own model over its images alone)"
+    assert joining_texts(line) == [said]
+    assert joining_texts({"joining": None}) == []
+
+
+def test_a_curve_leads_over_rounds_that_were_not_evaluated() -> None:
+    ends = [a_line(1, north=0.5), a_line(3, north=0.75)]
+    assert plots.accuracy_curves([ends[0], an_unevaluated_line(2), ends[1]], title="") == plots.accuracy_curves(
+        ends, title=""
+    )
+    assert png_size(plots.accuracy_curves([an_unevaluated_line(1)], title=""))
+
+
+def test_no_rounds_and_many_domains_can_be_drawn_too() -> None:
+    assert png_size(plots.accuracy_curves([], title=""))
+    many = {f"domain-{number:02d}": number / 40 for number in range(40)}
+    assert png_size(plots.accuracy_curves([a_line(1, **many)], title=""))

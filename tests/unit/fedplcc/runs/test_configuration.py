@@ -196,3 +196,8 @@ def test_a_deployed_run_may_have_a_patience_as_its_sites_set_images_aside() -> N
     del document["clients"]
     document["run"] |= {"patience": 1, "clients": ["ann"]}
     assert judge(document).problems == ()
+
+
+def test_an_assignment_into_what_is_no_table_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="table"):
+        override(a_document(), Overrides(assignments=["run.rounds.many=3"]))

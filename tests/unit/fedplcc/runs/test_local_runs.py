@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from fedplcc.runs.local_runs import TAIL_BYTES, find_runs
+from fedplcc.runs.local_runs import TAIL_BYTES, differing_keys, find_runs
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import write_config
 
@@ -197,3 +197,31 @@ def test_the_usual_folders_hold_what_simulate_and_compare_leave(
         ["fedplcc-comparisons/comparison/stripes/avg/seed-0", "fedavg", "1/1"],
         ["fedplcc-runs/tiny", "fedplcc", "1/1"],
     ]
+
+
+def test_many_broken_folders_are_counted(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "run.json").touch()
+    code, lines, said = called(tmp_path)
+    assert (code, len(said)) == (0, 11)
+    assert said[-1] == "fedplcc: and 2 more folders like these; --json names all"
+    assert lines == [f"there are no runs in {tmp_path}; train one with: fedplcc simulate"]
+    assert len(called(tmp_path, "--json")[1]) == 12
+
+
+def test_keys_that_one_run_lacks_differ(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", training__clip_norm=40.0)
+    assert differing_keys(find_runs([tmp_path]).runs) == ["training.clip_norm"]
+    assert [line.split()[-1] for line in called(tmp_path, "--order", "name")[1][1:3]] == [
+        "training.clip_norm=-",
+        "training.clip_norm=40.0",
+    ]
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert called(tmp_path / "none")[::2] == (
+        2,
+        [f"fedplcc: there is no folder {tmp_path / 'none'}; name one that holds runs"],
+    )

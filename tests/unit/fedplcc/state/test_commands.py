@@ -5,16 +5,21 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
+from fedplcc.aggregator.store.database.engines.connections import database_errors
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.exit_codes import ExitCode
+from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.identity.audit_chain import AuditRecord
 from fedplcc.shared.run_lists import RunLabels
 from fedplcc.shared.tensors import blob_ref, to_bytes
@@ -302,3 +307,46 @@ def test_transactions_that_are_gone_are_told(state: Path) -> None:
     count = int((state / "committed").read_bytes())
     (state / "committed").write_bytes(b"%019d\n" % (count + 3))
     assert any(f"lacks 3 of {count + 3} committed transactions" in sentence for sentence in findings(state))
+
+
+def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path, Run, Run]) -> None:
+    folder, done, _middle = left
+    answer = command("state", "audit", folder, "--replay", done.run_id, "--round", 2)
+    assert answer.exit_code == ExitCode.COLLECTED
+    assert "the model that it started from was collected; an aggregator with a larger --keep-updates" in answer.stderr
+    answer = command("state", "audit", folder, "--replay", done.run_id, "--round", 1)
+    assert answer.exit_code == ExitCode.COLLECTED
+    assert "updates of 2 clients were collected (ann, bob)" in answer.stderr
+
+
+def test_a_database_that_may_not_grow_says_to_make_room(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says of it what it says of a full disk."""
+    connect = sqlite3.connect
+
+    def narrow(database: str | Path, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(database, **options)
+        if Path(database).parent == tmp_path / "backup":
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", narrow)
+    answer = command("state", "backup", state, tmp_path / "backup")
+    assert answer.exit_code == ExitCode.STORAGE
+    assert answer.stderr.endswith(": database or disk is full; make room there, or choose another folder\n")
+    engine = create_engine(f"sqlite:///{tmp_path / 'narrow.sqlite'}")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+        with (
+            pytest.raises(StoreUnavailable, match=r"^cannot write: database or disk is full; make room$"),
+            database_errors("cannot write"),
+        ):
+            connection.exec_driver_sql("CREATE TABLE too_much (x)")
+    engine.dispose()
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(state: Path) -> None:
+    answer = command("state", "backup", state, "/proc/nowhere/backup")
+    assert answer.exit_code == ExitCode.STORAGE
+    assert "choose another folder" in answer.stderr

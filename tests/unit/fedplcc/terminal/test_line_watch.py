@@ -153,3 +153,21 @@ def test_a_gateway_that_does_not_answer_is_said(is_followed: bool) -> None:
     first, second = watched(script).lines
     assert first == "no gateway answers"
     assert second.startswith("round 13: ")
+
+
+def test_where_a_bar_moves_there_are_no_such_lines() -> None:
+    async def script(watching: Watching) -> None:
+        await watching.happens(OPEN)
+        for _ in range(5):
+            await watching.minute()
+
+    assert watched(script, is_terminal=True).gateway.num_asked == 0
+
+
+def test_a_bug_in_what_is_told_ends_no_watch_in_silence() -> None:
+    async def script(watching: Watching) -> None:
+        watching.gateway.failure = ZeroDivisionError("a bug")
+        await watching.minute()
+
+    with pytest.raises(ZeroDivisionError):
+        watched(script)

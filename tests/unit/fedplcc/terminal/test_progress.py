@@ -17,7 +17,7 @@ from fedplcc.shared.documents import Event, QuarantinedClient, Round
 from fedplcc.shared.reasons import Dropped, DropReason
 from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus
 from fedplcc.terminal.progress import RunProgress, console_for, shown_transfers
-from fedplcc.terminal.round_table import RoundTable
+from fedplcc.terminal.round_table import BALANCED_NOTE, PLAIN_NOTE, RoundTable
 from fedplcc.terminal.run_lines import awaited_lines, status_line
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
@@ -283,3 +283,26 @@ def test_work_goes_on_where_nobody_reads_any_more_if_its_results_count(outlasts:
         process.stdout = None
         _, error = process.communicate(b".")
         assert (process.returncode, error) == (code, b"")
+
+
+def test_round_zero_has_no_metrics_and_no_line() -> None:
+    opened = an_event("round_opened", 0, cohort=["ann"], phase="initialising")
+    assert shown(opened, an_event("round_committed", 0)) == ""
+
+
+def test_accuracies_that_are_of_local_models_are_said_to_be_so_once() -> None:
+    metrics = [a_local_line(number, is_alone=True, north=0.5) for number in (1, 2)]
+    lines = shown(
+        *(an_event("round_committed", line["round"], line["round"], metrics=line) for line in metrics)
+    ).splitlines()
+    assert lines[0].startswith("accuracies are of the clients' own models: this run shares none")
+    assert lines[1].split()[:4] == ["round", "north", "mean", "worst"]
+    assert [line.split()[:2] for line in lines[2:]] == [["1", "50.0%"], ["2", "50.0%"]]
+
+
+def test_a_table_says_where_balanced_accuracies_give_way_to_plain_ones() -> None:
+    line = {"round": 1, "accuracy": {"a": 0.5, "mean": 0.5, "worst": 0.5}, "loss": {}, "prototypes": {}}
+    plain, uneven = RoundTable.of(line), RoundTable.of({**line, "balanced_accuracy": line["accuracy"]})
+    assert plain.notes_after(None) == plain.notes_after(plain) == ()
+    assert uneven.notes_after(plain) == uneven.notes == (BALANCED_NOTE,)
+    assert plain.notes_after(uneven) == (PLAIN_NOTE,)

@@ -12,7 +12,7 @@ import pytest
 from fedplcc.shared.errors import InvalidConfig, Unavailable
 from fedplcc.tracking.callbacks import RunEnd
 from fedplcc.tracking.destinations import KINDS, make_trackers
-from fedplcc.tracking.measurements import measurements
+from fedplcc.tracking.measurements import flat_configuration, measurements
 from fedplcc.tracking.observation import Observation
 from fedplcc.tracking.tracker import Tracker
 from tests.support.federation.processes import eventually
@@ -173,3 +173,12 @@ def test_what_a_tracker_lacks_at_the_end_is_an_error_that_says_how_to_send_it() 
     ):
         observation.end(RunEnd(status="completed"))
     assert not away.has_ended
+
+
+def test_a_configuration_is_flat_text_and_long_values_are_cut() -> None:
+    found = flat_configuration({"run": {"name": "a", "clients": None}, "data": {"classes": ["x" * 600], "mean": [0.5]}})
+    assert found["run.name"] == "a"
+    assert found["run.clients"] == "null"
+    assert found["data.mean"] == "[0.5]"
+    assert len(found["data.classes"]) == 500
+    assert found["data.classes"].endswith("...")

@@ -448,3 +448,39 @@ def test_the_end_of_a_connection_ends_the_calls_that_drain_too(server: Server, c
     server.trouble["UploadModel"] = [end]
     with pytest.raises(Cancelled):
         store(client)
+
+
+def test_bytes_that_are_downloaded_again_for_the_same_task_are_counted_as_such(client: AggregatorConnection) -> None:
+    connection = client.for_task(never)
+    assert [connection.fetch(BLOB) for _ in range(2)] == [DATA] * 2
+    assert value(client, "resent_bytes", "received") == len(DATA)
+    assert client.for_task(never).fetch(BLOB) == DATA
+    assert value(client, "resent_bytes", "received") == len(DATA), "another task's are its own"
+    assert value(client, "transfer_bytes", "received", "model") == 3 * len(DATA)
+
+
+def test_bytes_that_the_server_lost_are_counted_as_sent_again(server: Server, client: AggregatorConnection) -> None:
+    forgets = [lambda: None, lambda: server.received.__delitem__(slice(2000, None))]
+    server.trouble.update(UploadModel=[5000], GetUploadStatus=forgets)
+    store(client)
+    assert bytes(server.received) == DATA
+    assert (resent := value(client, "resent_bytes", "sent")) >= 2000
+    assert value(client, "transfer_bytes", "sent", "model") - resent == len(DATA)
+
+
+def test_an_aggregator_of_an_earlier_version_answers_a_poll_with_a_stream(
+    server: Server, polling: AggregatorConnection
+) -> None:
+    reason = pb.StreamEnd.REASON_SHUTTING_DOWN
+    server.polls.put(
+        [a_step(TASK), a_step(replace(TASK, round=4)), pb.SyncRoundResponse(end=pb.StreamEnd(reason=reason))]
+    )
+    assert list(polling.follow()) == [TASK, replace(TASK, round=4), StreamEnd.SHUTTING_DOWN]
+
+
+def test_a_task_that_cannot_go_on_says_why_in_the_log_once(
+    server: Server, client: AggregatorConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.trouble["CommitUpdate"] = [errors.StoreUnavailable("the disk is full")] * 10
+    commit(client)
+    assert caplog.text.count("the disk is full; trying again until it works") == 1

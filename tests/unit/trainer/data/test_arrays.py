@@ -302,3 +302,24 @@ def test_a_path_that_this_system_cannot_name_is_told_with_the_cause(tmp_path: Pa
 def test_names_that_look_like_one_are_said(save: Callable[..., str]) -> None:
     (said,) = open_source(save(**arrays(classes=np.array(["cat", "Cat ", "owl"]))), 5).remarks
     assert said.startswith("classes whose names look like one name: 'cat' and 'Cat '")
+
+
+def test_other_arrays_are_said(save: Callable[..., str]) -> None:
+    source = open_source(save(**arrays(x_val=np.zeros(1), y_val=np.zeros(1))), 5)
+    assert source.remarks[-1] == "other arrays are left alone: x_val, y_val"
+
+
+def test_the_test_set_may_be_empty(save: Callable[..., str]) -> None:
+    data = load_dataset(save(**arrays(num_test=0)), contract=CONTRACT)
+    assert data.test.images_NSS3.shape == (0, 16, 16, 3)
+    assert data.test.labels_N.shape == (0,)
+
+
+def test_a_damaged_archive_is_named(save: Callable[..., str], tmp_path: Path) -> None:
+    save(**arrays())
+    path = tmp_path / "data.npz"
+    content = bytearray(path.read_bytes())
+    content[500:600] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(InvalidData, match=r"cannot read .*data\.npz as an npz file"):
+        load_dataset(f"npz:{path}", contract=CONTRACT)

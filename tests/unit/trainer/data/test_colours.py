@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from pathlib import Path
@@ -223,3 +224,15 @@ def test_colours_of_a_video_in_a_png_are_said(tmp_path: Path) -> None:
         with remarks_on_pictures() as said:
             read_pixels(tmp_path / "y.png")
         assert len(said) == count
+
+
+def test_a_profile_in_pieces_of_which_one_is_missing_is_said(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    Image.fromarray(COLOURS).save(content, "JPEG", icc_profile=P3 + bytes(70000))
+    data = content.getvalue()
+    at = data.index(b"ICC_PROFILE\0\2\2") - 4
+    (length,) = struct.unpack(">H", data[at + 2 : at + 4])
+    (tmp_path / "a.jpg").write_bytes(data[:at] + data[at + 2 + length :])
+    with remarks_on_pictures() as said:
+        read_pixels(tmp_path / "a.jpg")
+    assert said == ["its colour profile is damaged: its colours are taken as sRGB"]

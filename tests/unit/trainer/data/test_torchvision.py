@@ -161,3 +161,22 @@ def test_a_server_that_is_out_of_reach_is_told_as_such(
     ):
         fetch(name, tmp_path)
     assert socket.getdefaulttimeout() is None
+
+
+def test_archives_that_lie_in_place_are_unpacked_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public_sets.write_mnist(tmp_path / "FashionMNIST" / "raw", monkeypatch, "FashionMNIST")
+    served(monkeypatch, "http://127.0.0.1:1")
+    with pytest.raises(InvalidData, match="fedplcc data describe fashionmnist:"):
+        describe(f"fashionmnist:{tmp_path}")
+    assert fetch("fashionmnist", tmp_path).class_names == FASHION
+
+
+def test_what_is_in_place_but_damaged_is_not_called_fetched(tmp_path: Path) -> None:
+    public_sets.write_usps(tmp_path)
+    (tmp_path / "usps.bz2").write_bytes(b"cut short")
+    with pytest.raises(
+        InvalidData, match=r"holds of USPS \(usps.bz2 and usps.t.bz2\) is damaged; remove it and fetch it again"
+    ):
+        fetch("usps", tmp_path)

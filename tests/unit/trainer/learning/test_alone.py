@@ -115,3 +115,8 @@ def test_what_joining_is_worth_is_refused_where_it_cannot_be_said(method: str, s
     assert a_config("fedavg", **HEAD).evaluated_models == ("global", "local", "alone")
     with pytest.raises(InvalidConfig, match=said):
         a_config(method, **merged(extra))
+
+
+def test_a_run_that_does_not_ask_has_the_hash_that_it_had() -> None:
+    assert a_config(evaluation={"joining": False}).hash == a_config().hash
+    assert "joining" not in a_config().canonical_json

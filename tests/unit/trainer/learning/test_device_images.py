@@ -1,10 +1,12 @@
-from dataclasses import dataclass, field
+import threading
+from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 import numpy as np
 import pytest
 import torch
 
+from fedplcc.trainer.data.images.stored import StoredImages
 from fedplcc.trainer.learning.augmenting.augmentation import CHANGES, Augmentation
 from fedplcc.trainer.learning.device_images import DeviceImages
 from tests.unit.trainer.builders import CPU, a_config, a_contract, digest, some_images, some_prototypes, train
@@ -105,3 +107,32 @@ def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there() -
         assert torch.equal(ours, theirs)
     for (ours, _), (theirs, _) in zip(brought.in_order(64), there.in_order(64), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_the_set_is_held_as_bytes() -> None:
+    data = DeviceImages.put(some_images(), CONTRACT, CPU)
+    assert data.kept_N.dtype == torch.uint8
+    assert (len(data), data.num_classes, data.device) == (12, 3, CPU)
+
+
+def test_images_in_files_are_read_while_the_batch_before_is_computed_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, reading = some_images(10), threading.Semaphore(0)
+    numbers_N = np.arange(10)
+    files = StoredImages((images.images_NSS3,), np.zeros(10, np.uint8), numbers_N, images.images_NSS3.shape[1])
+    read = StoredImages.__getitem__
+
+    def seen(self: StoredImages, numbers: Any) -> Any:
+        reading.release()
+        return read(self, numbers)
+
+    monkeypatch.setattr(StoredImages, "__getitem__", seen)
+    data = DeviceImages.put(replace(images, images=files), CONTRACT, CPU)
+    plan = torch.from_numpy(numbers_N).flip(0).split(4)
+    batches = data.batches(plan)
+    found = [next(batches)]
+    assert all(reading.acquire(timeout=30) for _ in range(2)), "nobody has asked for the second"
+    found += batches
+    for numbers_B, x_B3SS, labels_B in found:
+        np.testing.assert_allclose(x_B3SS, normalised(images.images_NSS3[numbers_B]), atol=2e-6)
+        assert labels_B.tolist() == images.labels_N[numbers_B].tolist()
+    assert [len(numbers_B) for numbers_B, *_ in found] == [4, 4, 2]

@@ -11,8 +11,9 @@ from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning import evaluation
 from fedplcc.trainer.learning.device_images import DeviceImages
-from fedplcc.trainer.learning.evaluation import collect_features, evaluate
-from tests.unit.trainer.builders import CPU, a_config, a_model, some_data, some_images
+from fedplcc.trainer.learning.evaluation import collect_features, evaluate, predicted_classes
+from fedplcc.trainer.models import build_model
+from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images
 
 
 def test_features_of_all_images_come_in_order_whatever_the_batch() -> None:
@@ -117,3 +118,42 @@ def test_a_pass_runs_with_the_configured_threads_in_the_thread_that_calls_it() -
     thread.join()
     torch.set_num_threads(1)
     assert seen == [2]
+
+
+def test_features_are_the_same_bytes_twice_and_leave_the_model_alone() -> None:
+    config = a_config(model={"name": "resnet10"})
+    model, data = build_model(config.model, 3, 16, 0), some_data(9, config)
+    before = digest(model)
+    first, second = (collect_features(model, data, config)[0].tobytes() for _ in range(2))
+    assert first == second
+    assert digest(model) == before
+
+
+def test_several_ways_to_predict_take_one_pass_over_the_images() -> None:
+    data, calls = named([0, 1, 2, 200], [0, 0, 0, 0]), list[int]()
+
+    class Counting(Naming):
+        def features(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append(len(x))
+            return super().features(x)
+
+    backwards = [None, lambda features_BD, logits_BM: -logits_BM]
+    first, second = predicted_classes(Counting(), data, PLAIN, scores=backwards)
+    assert calls == [4]
+    assert first.tolist() == [0, 1, 2, -1]
+    assert second.tolist() == [1, 0, 0, -1]
+    assert predicted_classes(Naming(), named([], []), PLAIN, scores=backwards).shape == (2, 0)
+
+
+def test_an_empty_evaluation_set_counts_nothing() -> None:
+    counts = evaluate(Naming(), named([], []), PLAIN, model_name="local")
+    assert counts.correct == counts.total == (0, 0, 0)
+    assert counts.model == "local"
+
+
+@pytest.mark.parametrize("work", [collect_features, evaluate])
+def test_a_pass_says_after_every_batch_how_far_it_is(work: Callable[..., Any]) -> None:
+    config = a_config(training={"evaluation_batch_size": 4})
+    shares: list[float] = []
+    work(a_model(config), some_data(10, config), config, on_share=shares.append)
+    assert shares == [0.4, 0.8, 1.0]

@@ -12,6 +12,7 @@ from torch import nn
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.tables.mix_style import MixStyleSettings
 from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.evaluation import collect_features
 from fedplcc.trainer.learning.mix_style import EPSILON, MixStyle, channel_statistics, mixed
@@ -161,3 +162,12 @@ def test_draws_follow_from_seed_round_and_client() -> None:
     assert first == trained(**mixing)
     others = {trained(round=2, **mixing), trained(client_id="b", **mixing), trained()}
     assert len(others | {first}) == 4
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedplcc", "moon", "fcclplus"])
+def test_methods_train_on_mixed_features(method: str) -> None:
+    uses_public = METHODS[method].uses_public(METHODS[method].config())
+    public: dict[str, Any] = {"public": {"data": "digits:mnist"}} if uses_public else {}
+    mixing: Any = {"training": {"mix_style": {"probability": 1.0}, "local_steps": 2}}
+    _, result = train(run_config(method, **mixing, **public))
+    assert np.isfinite(list(result.losses.values())).all()

@@ -160,3 +160,10 @@ def test_prototypes_arrive_as_constants_with_class_sizes() -> None:
     assert prototypes.vectors_GD.dtype == prototypes.weights_G.dtype == torch.float32
     assert prototypes.class_ids_G.tolist() == [0, 0, 1]
     assert not prototypes.vectors_GD.requires_grad
+
+
+def test_what_is_computed_of_a_constant_is_computed_once() -> None:
+    ops, constant = TorchOps(), torch.rand(5, 6)
+    assert ops.log(constant) is ops.log(constant)
+    other = constant.clone()
+    assert ops.log(other) is not ops.log(constant), "another tensor, though it is equal"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.tables.public import PublicSection
@@ -81,3 +82,9 @@ def test_a_loss_that_is_not_finite_is_said_with_client_and_round(config: RunConf
     bad = {**targets(), "logits": np.full((8, 3), np.nan, np.float32)}
     with pytest.raises(TrainingDiverged, match="ann"):
         learn_from_public(a_model(config), images(config), bad, inputs(config))
+
+
+def test_a_model_that_cannot_learn_is_refused(config: RunConfig) -> None:
+    model: nn.Module = a_model(config).requires_grad_(False)
+    with pytest.raises(Exception, match="no parameter that requires a gradient"):
+        learn_from_public(model, images(config), targets(), inputs(config))

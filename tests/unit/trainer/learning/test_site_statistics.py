@@ -205,3 +205,9 @@ def test_a_model_without_such_layers_is_refused_by_key_and_name(make: Callable[[
     )
     check_layers(make(), "cnn4", None)
     check_layers(a_model(a_config(model={"name": "resnet10"})), "resnet10", key)
+
+
+def test_a_site_with_a_single_image_has_statistics() -> None:
+    model = a_normed()
+    take_site_statistics(model, some_data(1), a_config())
+    assert all(tensor.isfinite().all() for tensor in model.state_dict().values())

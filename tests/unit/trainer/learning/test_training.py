@@ -1,6 +1,6 @@
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pytest
@@ -375,3 +375,20 @@ def test_a_hugely_negative_total_is_no_reason_to_stop() -> None:
     config = a_config("fedplcc", method={"lambda2": 1e6}, training={"learning_rate": 1e-9})
     _, result = train(config, prototypes=some_prototypes())
     assert result.losses["corr"] * 1e6 < -1e4
+
+
+def test_a_stop_before_the_first_batch_leaves_the_weights_alone() -> None:
+    model = a_model()
+    before = digest(model)
+    with pytest.raises(Cancelled):
+        train(model=model, should_stop=lambda: True)
+    assert digest(model) == before
+
+
+def test_another_runtime_error_of_a_model_is_left_alone() -> None:
+    class Broken(Linear):
+        def features(self, x: torch.Tensor) -> Never:
+            raise RuntimeError("no memory")
+
+    with pytest.raises(RuntimeError, match="no memory"):
+        train(model=Broken())

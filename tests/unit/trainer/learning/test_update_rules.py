@@ -90,3 +90,10 @@ print("torch._dynamo" in sys.modules)
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "False\n"
+
+
+def test_a_step_without_any_gradient_changes_nothing() -> None:
+    param = nn.Parameter(torch.ones(2))
+    for begin, _ in RULES.values():
+        begin([param]).step()
+    assert param.tolist() == [1, 1]

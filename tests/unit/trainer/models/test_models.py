@@ -357,3 +357,13 @@ def test_head_prefixes_may_name_something_else(plugin: str) -> None:
     model.head_prefixes = ("fc.",)
     with pytest.raises(InvalidModel, match="set head_prefixes"):
         head_names(model)
+
+
+@every_builtin
+def test_the_head_is_the_classifier_and_the_rest_is_the_base(section: ModelSection) -> None:
+    assert head_names(build_model(section, 10, 32, 0)) == ("classifier.weight", "classifier.bias")
+
+
+@pytest.mark.parametrize("name", ["resnet10", "resnet18"])
+def test_a_resnet_takes_the_smallest_image_that_a_contract_allows(name: str) -> None:
+    assert build_model(ModelSection(name=name), 2, 8, 0)(torch.zeros(2, 3, 8, 8)).shape == (2, 2)

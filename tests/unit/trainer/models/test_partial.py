@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.errors import InvalidConfig, InvalidModel
+from fedplcc.shared.errors import InvalidConfig, InvalidModel, WeightsMissing
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 from fedplcc.trainer.models.cut import cut
@@ -202,3 +203,10 @@ def test_what_changes_images_is_refused_where_features_are_computed_once(extra: 
         document[section] |= values
     with pytest.raises(InvalidConfig, match="computes features once"):
         a_config(**{name: document[name] for name in ("model", "training", "evaluation")})
+
+
+def test_a_site_without_the_backbone_makes_no_model(consent: Consent, tmp_path: Path) -> None:
+    for train in ("head", "norm"):
+        config = config_of(consent, CONV, train)
+        with pytest.raises(WeightsMissing):
+            built(Consent(weights=WeightsStore(tmp_path)), config, with_weights=False)

@@ -82,3 +82,7 @@ def test_a_factorys_model_is_projected_if_its_classifier_is_linear() -> None:
     ):
         a_model(ModelSection(name=name), feature_dim=DIM)
     assert "projection.weight" not in state_arrays(a_model(ModelSection(name=name), feature_dim=8))
+
+
+def test_an_equal_feature_size_needs_no_projection() -> None:
+    assert list(state_arrays(a_model(feature_dim=WIDTH))) == list(state_arrays(a_model()))

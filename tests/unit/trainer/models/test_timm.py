@@ -1,5 +1,6 @@
 """`timm:NAME`, on the tiny models that timm has for tests; nothing is downloaded."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
 from fedplcc.shared.errors import InvalidModel, WeightsMissing
 from fedplcc.trainer.models import build_model as strictly_build_model
-from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.models import head_names, load_arrays, state_arrays
 from fedplcc.trainer.models.timm_backbone import TimmModel, timm_model
 from fedplcc.trainer.owner.consent import Consent
 from tests.support.later import later
@@ -157,3 +158,23 @@ def test_a_model_that_the_contract_cannot_carry_is_a_sentence(is_pooled: bool, s
     entry_point.__name__ = f"net_{is_pooled}"
     timm.models.register_model(entry_point)
     assert problem(f"timm:net_{is_pooled}") == sentence
+
+
+def test_the_hidden_layer_has_128_units_and_the_head_is_the_classifier() -> None:
+    model = build_model(VIT)
+    assert model.feature_dim == 128
+    assert head_names(model) == ("classifier.weight", "classifier.bias")
+
+
+def test_an_unknown_name_is_told_the_nearest_ones() -> None:
+    assert "no model 'vit_tiny_patch16_223'; did you mean 'vit_tiny_patch16_224' or" in problem(
+        "timm:vit_tiny_patch16_223"
+    )
+    assert "timm.list_models() lists them" in problem("timm:qqqqqqqqq")
+    assert problem("timm:test_vit3.mine").endswith("no weights 'mine' of 'test_vit3'; known: test_vit3.r160_in1k")
+    assert problem("timm:resnetblur18.mine").endswith("no weights 'mine' of 'resnetblur18'; it has none")
+
+
+def test_without_timm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    assert problem(VIT) == "model 'timm:test_vit3' needs timm, which is not installed: pip install 'fedplcc[timm]'"

@@ -21,6 +21,7 @@ from fedplcc.shared.types import RunSpec, Task, TaskKind
 from fedplcc.trainer.models import build_model
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import WeightsStore
@@ -262,3 +263,11 @@ def test_a_run_with_public_images_at_a_site_that_named_none_opens_nothing(
     )
     with pytest.raises(DataNotAllowed):
         runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryAggregator())
+
+
+def test_the_refusal_names_the_code_and_what_allows_it() -> None:
+    with pytest.raises(CodeNotAllowed) as refused:
+        NO_CONSENT.check_code("torch.hub:load")
+    assert "'torch.hub:load'" in refused.value.detail
+    assert "--allow-code torch.hub:load" in refused.value.detail
+    assert "--allow-code" in HINTS[refused.value.reason]

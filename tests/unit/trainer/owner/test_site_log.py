@@ -14,6 +14,7 @@ from fedplcc.shared.site_logs import MAX_LINES
 from fedplcc.shared.types import Heartbeat, LogLevel, LogLine
 from fedplcc.trainer.owner.egress.log import NotWrittenDown
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy
+from fedplcc.trainer.owner.policy_text import policy_sentences
 from fedplcc.trainer.owner.site_log import MAX_WAITING, SiteLog
 from tests.support.records.captured_logs import logged
 
@@ -112,3 +113,14 @@ def test_a_line_that_cannot_leave_costs_no_heartbeat(refusal: FedplccError, num_
         found.send(BEAT, to)
     assert len(to.lines) == num_later
     assert [each.log_level for each in to.taken] == [LogLevel.INFO] * 2
+
+
+def test_a_policy_says_in_a_sentence_what_leaves_of_the_log() -> None:
+    assert "No line of the trainer's log leaves." in policy_sentences(NO_POLICY)
+    for privacy in ({"claim": "site"}, {"epsilon": 3.0}):
+        site = validate(Policy, {"leaves": {"logs": "info"}, "privacy": privacy}, "")
+        assert "No line of the trainer's log leaves." in policy_sentences(site)
+    warnings = validate(Policy, {"leaves": {"logs": "warning"}}, "")
+    assert "Warnings and errors in the trainer's log may leave, without sentences and numbers." in policy_sentences(
+        warnings
+    )

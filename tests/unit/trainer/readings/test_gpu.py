@@ -9,6 +9,7 @@ import ctypes
 import logging
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,3 +178,17 @@ def test_what_cannot_be_read_is_said_once_and_no_more_tried(error: Exception, ca
     assert readings.latest() == {}
     (record,) = caplog.records
     assert "no driver" in record.getMessage()
+
+
+def test_without_the_package_the_trainer_is_told_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NoDeviceReadings, match=r"nvidia-ml-py is not installed: pip install 'fedplcc\[gpu\]'"):
+        open_gpu(GPU)
+
+
+def test_of_the_processor_nothing_is_read_and_nothing_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gpu")
+    readings = DeviceReadings(CPU)
+    assert readings.latest() == {}
+    readings.close()
+    assert caplog.records == []

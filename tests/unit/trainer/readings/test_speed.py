@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -121,3 +122,28 @@ def test_on_a_gpu_waiting_is_measured_by_the_clock_of_the_trainers_own_device(st
     assert [step_of(watch, hand, stream) for _ in range(2)] == [Step(8, 2.0, 0.25)] * 2
     assert set(stream.devices) == {GPU}
     assert measured.readings() == {"samples_per_second": 4.0, "batch_seconds": 2.0, "data_seconds": 0.25}
+
+
+def test_the_speed_of_very_long_mini_batches_is_told_until_the_next_but_one_is_due() -> None:
+    hand = Hand()
+    measured = Speed(CPU, hand)
+    train(measured, hand, (4, 0.0, 10 * FRESH_S))
+    hand.now_s += 19 * FRESH_S
+    assert measured.readings()["batch_seconds"] == 10 * FRESH_S
+    hand.now_s += 2 * FRESH_S
+    assert measured.readings() == {}
+
+
+def test_a_clock_of_the_gpu_that_fails_is_left_out_and_said_once(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.speed")
+    hand = Hand()
+    measured = Speed(GPU, hand)
+    stream.fails = True
+    for _ in range(2):
+        watch = measured.watch()
+        watch.begin()
+        assert step_of(watch, hand, stream) == Step(8, 2.0, None)
+    assert measured.readings() == {"samples_per_second": 4.0, "batch_seconds": 2.0}
+    assert [record.getMessage().count("data_seconds") for record in caplog.records] == [1]

@@ -219,6 +219,14 @@ class TestFolder:
         ClientStates(tmp_path).stage(*an_entry())
         assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
+    def test_staging_twice_writes_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        staged, blobs = an_entry()
+        states = ClientStates(tmp_path)
+        states.stage(staged, blobs)
+        written = (tmp_path / MANIFEST).stat().st_mtime_ns
+        states.stage(staged, {})
+        assert (tmp_path / MANIFEST).stat().st_mtime_ns == written
+
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}

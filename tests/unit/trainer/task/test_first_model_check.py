@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,3 +158,30 @@ def test_nothing_may_be_where_everything_is_zero() -> None:
     zeros = {"bias": np.zeros(2, np.float32)}
     assert difference(zeros, zeros) is None
     assert difference({"bias": np.array([0, 1e-9], np.float32)}, zeros)
+
+
+def test_who_made_a_model_or_compared_it_makes_it_no_second_time(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of one process compare it once together."""
+    num_made = []
+    real = ClientSite.new_model
+
+    def counted(site: ClientSite, config: Any, *, with_weights: bool) -> Any:
+        num_made.extend([site.client_id] * with_weights)
+        return real(site, config, with_weights=with_weights)
+
+    monkeypatch.setattr(ClientSite, "new_model", counted)
+    run, shared = a_run("fedavg"), LatestModel()
+    aggregator = MemoryAggregator()
+    sites = {
+        name: a_site(data, tmp_path, name, latest) for name, latest in (("ann", shared), ("bob", shared), ("cid", None))
+    }
+    sites["ann"].perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
+    (blob,) = aggregator.updates[0][1].payload.blobs
+    aggregator.offer(MODEL, aggregator.stored[blob.sha256][0])
+    task = Task(kind=TaskKind.TRAIN, run=run, round=1, total_rounds=3, payload=Payload(tensor_groups=(blob,)))
+    for site in sites.values():
+        site.perform(task, aggregator)
+    sites["cid"].perform(task, aggregator)
+    assert num_made == ["ann", "cid"]

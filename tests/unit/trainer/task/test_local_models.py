@@ -155,6 +155,18 @@ class TestReports:
         a_runner(data, tmp_path).perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
         assert list(reported(aggregator)) == ["global"]
 
+    @pytest.mark.parametrize(("method", "hyper"), [("fedproto", {}), ("moon", {})])
+    def test_other_methods_report_on_the_global_model_alone(
+        self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
+    ) -> None:
+        aggregator, run = MemoryAggregator(), a_run(method, **hyper)
+        runner = a_runner(data, tmp_path)
+        runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
+        joined = aggregator.num_joined
+        runner.perform(a_task(aggregator, run, TaskKind.EVALUATE, 1), aggregator)
+        assert list(reported(aggregator)) == ["global"]
+        assert aggregator.num_joined == joined, "what is kept is no matter of this report"
+
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedproto", OWN), ("fedrep", KEPT_HEAD)])
 class TestCommittedState:
@@ -448,3 +460,9 @@ class TestFeaturesSeen:
         weights = prototypes_from_bytes(aggregator.stored[blob.sha256][0]).weights
         assert (update.num_examples, update.num_excluded) == (18, 6), "three steps of four samples"
         assert weights.sum() == 12
+
+    def test_one_step_over_all_samples_sees_the_features_before_it(self) -> None:
+        config = a_config("fedplcc", training={"local_steps": 1, "batch_size": 12})
+        data, model = some_data(12, config), a_model(config)
+        before = model.features(data.batch(torch.arange(12))[0]).detach().numpy()
+        np.testing.assert_allclose(seen_in(config, data)[0], before, rtol=1e-5, atol=1e-6)

@@ -116,6 +116,17 @@ class TestTraining:
         assert a_runner(data, tmp_path, CNN5).client_for(a_run()).model_kind == "cnn5"
         assert not a_runner(data, tmp_path, None).announce().model_kind
 
+    def test_the_same_tasks_give_the_same_bytes_with_a_trainer_for_each_and_with_one_for_all(
+        self, data: str, tmp_path: Path
+    ) -> None:
+        apart = trained(data, tmp_path / "apart", 1, 2)
+        together, runner = MemoryAggregator(), a_runner(data, tmp_path / "together")
+        for number in (1, 2):
+            runner.perform(a_task(together, TaskKind.TRAIN, number), together)
+        assert [update.payload for _, update in apart.updates] == [update.payload for _, update in together.updates]
+        first, second = (ClientStates(tmp_path / name).manifest.promoted["run-1"] for name in ("apart", "together"))
+        assert first == second
+
 
 class TestAnotherKindLater:
     @pytest.mark.parametrize("later", [CNN5, None, ModelSection(name="resnet10", stem="imagenet5x5")])

@@ -263,3 +263,18 @@ def test_a_hub_that_cannot_be_reached_is_a_sentence_with_the_other_way(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InvalidModel, match="fedplcc weights add FILE --model timm:test_vit3"):
         add_weights(store, "timm:test_vit3")
+
+
+def test_equal_weights_have_one_name_by_content_whatever_file_they_came_in(tmp_path: Path, store: WeightsStore) -> None:
+    state = resnet18().state_dict()
+    save_file(state, tmp_path / "a.safetensors")
+    torch.save(dict(reversed(list(state.items()))), tmp_path / "b.pth")
+    first = add_weights(store, str(tmp_path / "a.safetensors"), model="resnet18")
+    assert add_weights(store, str(tmp_path / "b.pth"), model="resnet18", name="again").sha256 == first.sha256
+
+
+def test_a_strange_run_json_beside_a_file_stops_nothing(tmp_path: Path, store: WeightsStore) -> None:
+    save_file(resnet18().state_dict(), tmp_path / "weights.safetensors")
+    config = {"data": {"classes": ["a"]}, "run": {"seed": 0}, "model": ["resnet18"]}
+    (tmp_path / "run.json").write_text(json.dumps({"run_id": "scans-1", "config": config}))
+    assert add_weights(store, str(tmp_path / "weights.safetensors"), model="resnet18").runs == ("scans-1",)

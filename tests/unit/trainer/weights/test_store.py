@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedplcc.shared.config.settings import TrainerSettings, load, weights_folder
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable, WeightsMissing
 from fedplcc.shared.process import disk
 from fedplcc.shared.tensors import Array
@@ -159,3 +160,18 @@ def test_two_processes_may_add_at_once_and_one_may_be_killed(store: WeightsStore
     assert {each.name for each in store.backbones()} >= {"one", "two"}
     (sha256,) = sha256s
     assert store.load(sha256)["conv.weight"].shape == (40_000,)
+
+
+def test_another_backbone_of_the_same_name_is_told_with_both_digests(store: WeightsStore) -> None:
+    mine = added(store)
+    with pytest.raises(
+        WeightsMissing, match=f"of SHA-256 {'0' * 64}, and 'net' at this site is another one, {mine.sha256}"
+    ):
+        store.load("0" * 64, "net")
+
+
+def test_the_folder_is_a_trainers_setting_and_that_of_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = {"client": "ann", "data": "digits:mnist"}
+    assert load(TrainerSettings, trainer).weights_dir == weights_folder() == Path("fedplcc-state/weights")
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", "/srv/weights")
+    assert load(TrainerSettings, trainer).weights_dir == weights_folder() == Path("/srv/weights")

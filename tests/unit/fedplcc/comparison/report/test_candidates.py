@@ -300,3 +300,15 @@ def test_parts_of_one_data_set_choose_too_and_what_is_only_trained_differently_i
     document["rows"]["wide"]["set"] = {key: value}
     found = cell_problems(parse_comparison(document), path)
     assert found == [] if named is None else named in found[0], found
+
+
+def test_clients_own_numbers_of_validation_images_are_enough(tmp_path: Path) -> None:
+    each = {f"clients.{name}.validation_per_class": 4 for name in ("mnist", "svhn")}
+    document: dict[str, Any] = read_document(write_comparison(tmp_path, CHOOSING))
+    document["datasets"]["digits"]["set"] = each
+    assert cell_problems(parse_comparison(document), tmp_path / "compare.toml") == []
+
+
+def test_groups_need_no_table_where_none_chooses(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, OPEN.replace(f'{WIDE}group = "candidates"', f'{WIDE}group = "extra"'), VALIDATED)
+    assert problems_of(read_document(path)) == []

@@ -104,3 +104,8 @@ def test_stratified_intervals_are_near_to_scipys_with_a_sample_for_each_domain(s
     found = present(by_domains(scores, statistic))
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.012)
     assert by_domains(scores, statistic) == found, "the same at every call"
+
+
+def test_a_single_run_has_no_interval() -> None:
+    assert by_runs(table(1, 1, 4), mean) is None
+    assert by_domains(table(1, 1, 4), mean) is None

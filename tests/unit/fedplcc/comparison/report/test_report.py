@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fedplcc.comparison.report.document import Report, markdown, page
 from fedplcc.comparison.report.drawings import drawing_name
 from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.report.tables import MEASURED
-from fedplcc.comparison.report.writing import csv_tables
+from fedplcc.comparison.report.writing import csv_tables, write_findings
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
@@ -289,3 +290,76 @@ def test_no_two_drawings_of_a_report_have_the_same_file() -> None:
     every = [(dataset, group, column) for dataset in names for group in names for column in ("mean", "worst")]
     assert len({drawing_name(*each) for each in every}) == len(every)
     assert drawing_name("digit5", "methods", "mean") == "curves-digit5-methods-mean.svg"
+
+
+def test_a_mean_over_more_rounds_than_there_are_says_so(path: Path, tmp_path: Path) -> None:
+    fill(path, tmp_path / "out")
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    assert "**Last round, global model, Digits**" in text
+    assert f"**Mean of the last 5 rounds (of all, as there are only {len(ROUNDS)}), global model, Digits**" in text
+
+
+def test_local_models_with_statistics_of_their_sites_are_named(path: Path, tmp_path: Path) -> None:
+    fill(path, tmp_path / "out")
+    said = "Local models with the BatchNorm mean and variance of their site's training images"
+    assert said not in markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    at_site = COMPARISON.replace("[rows.all]", 'set = { "evaluation.batch_norm" = "site" }\n\n[rows.all]')
+    path = write_comparison(tmp_path, at_site)
+    for cell in cells_of(path, tmp_path / "site"):
+        write_cell(cell, ROUNDS, local=ROUNDS)
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "site"))))
+    methods, _, readings = text.partition("### Digits: Open readings")
+    assert f'{said} (evaluation.batch\\_norm = "site")' in methods
+    assert "global model with these: FedPLCC. Local models as trained: FedAvg.\n" in methods
+    assert said not in readings
+
+
+def test_a_data_set_all_of_whose_rows_failed_says_why(path: Path, tmp_path: Path) -> None:
+    cells = cells_of(path, tmp_path / "out")
+    text = markdown(report(findings_of(path, cells, {cell.name: "no such file" for cell in cells})))
+    assert "No cell of this data set is trained yet.\n\n- FedAvg, seeds 0, 1, 2: failed: no such file\n" in text
+    assert "these tables" not in text, "there are none"
+    assert "0 of 9 cells (data set, row, seed) are trained, 9 failed;" in text
+
+
+def test_a_row_of_which_one_seed_failed_stands_in_the_tables_and_says_so(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    cells = cells_of(path, out)
+    (cells[4].folder / "run.json").unlink()
+    (cells[4].folder / "federation.json").unlink()
+    text = markdown(report(findings_of(path, cells, {cells[4].name: "it diverged"})))
+    assert "- FedPLCC, seed 1: failed: it diverged" in text.partition("### Digits: Open readings")[0]
+    assert re.search(r"^\| FedPLCC \| .* \| 2 \|$", text, re.MULTILINE)
+
+
+def test_the_command_of_a_report_can_be_copied_whatever_the_file_is_called(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "a folder").mkdir()
+    write_comparison(tmp_path / "a folder")
+    path = tmp_path / "a folder" / "compare.toml"
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    assert f"    fedplcc compare --config '{path}' --out FOLDER\n" in text
+
+
+def test_without_matplotlib_there_are_no_curves_and_a_word_about_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    fill(path, out)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = markdown(report(findings_of(path, cells_of(path, out))))
+    assert "matplotlib is not installed" in text
+    assert "](curves-" not in text
+    assert "](map-digits-methods-domains.svg)" in text, "heat maps need no matplotlib"
+
+
+def test_drawings_of_a_group_that_was_renamed_do_not_stay(tmp_path: Path) -> None:
+    path, out = write_comparison(tmp_path), tmp_path / "out"
+    fill(path, out)
+    write_findings(out, findings_of(path, cells_of(path, out)))
+    (out / "curves-of-mine.svg").write_text("mine")
+    path.write_text(COMPARISON.replace("[groups.readings]", "[groups.open]").replace('"readings"', '"open"'))
+    written = write_findings(out, findings_of(path, cells_of(path, out)))
+    drawn = {name for name in written if name.endswith(".svg")}
+    assert "curves-digits-open-mean.svg" in drawn
+    assert {entry.name for entry in out.glob("*.svg")} == drawn | {"curves-of-mine.svg"}

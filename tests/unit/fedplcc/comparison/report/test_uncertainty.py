@@ -85,3 +85,12 @@ def test_only_seeds_and_domains_of_both_rows_are_compared_and_the_share_is_scipy
     assert (line["p_runs"], line["least_p_runs"], line["seeds"], line["domains"]) == (line["p_runs"], "0.5", "2", "2")
     assert uncertainty_of(ours, "validated") is None
     assert uncertainty_of(ours, "last", []) is None
+
+
+def test_more_seeds_may_be_significant_and_the_note_goes(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, COMPARISON.replace("[0, 1, 2]", "[0, 1, 2, 3, 4, 5]"))
+    fill(path, tmp_path / "out")
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    assert "cannot be below" not in text
+    assert "no more than the range" not in text
+    assert "| +5.0 \\[+5.0, +5.0\\] | 0.031 | <0.001 | 6 |".replace("<", "\\<") in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -97,3 +98,13 @@ def test_a_right_sweep_is_printed_with_its_points_and_what_chooses(tmp_path: Pat
     )
     document = json.loads(CliRunner().invoke(app, ["config", "check", str(path), "--json"]).stdout)
     assert document["sweep"] == {"points": {"average": 3, "all": 6}, "chosen_by": chosen_by}
+
+
+def test_a_file_is_checked_without_optuna_and_a_dry_run_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    study = STUDY + 'ranges."training.learning_rate" = { low = 0.001, high = 0.1 }'
+    assert problems(tmp_path, study) == []
+    code, _, said = compare("--config", tmp_path / "compare.toml", "--out", tmp_path / "out", "--dry-run")
+    assert (code, "a study needs Optuna" in said) == (2, True)

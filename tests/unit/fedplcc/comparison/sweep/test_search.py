@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -250,3 +251,15 @@ def test_a_damaged_choice_is_named(content: str, tmp_path: Path) -> None:
     (out / CHOSEN).write_text(content.replace("BASIS", basis))
     with pytest.raises(InvalidData, match=r"chosen\.json"):
         searched(path, out, None)
+
+
+def test_the_report_alone_says_what_is_not_chosen_yet(tmp_path: Path) -> None:
+    path, out = write_comparison(tmp_path, COMPARISON + GRID, VALIDATED), tmp_path / "out"
+    out.mkdir()
+    code, _, said = compare("--config", path, "--out", out, "--report-only")
+    assert (code, said) == (ExitCode.OK, "")
+    assert "- FedAvg: its values are not chosen yet" in (out / "report.md").read_text()
+    settings: Mapping[str, Any] = (
+        json.loads((out / "failures.json").read_text()) if (out / "failures.json").exists() else {}
+    )
+    assert settings == {}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedplcc.comparison.file import Comparison, parse_comparison, read_comparison
 from fedplcc.comparison.plan import plan
 from fedplcc.comparison.sweep.choosing import trials_of
-from fedplcc.comparison.sweep.section import MAX_NAME, name_of
+from fedplcc.comparison.sweep.section import MAX_NAME, name_of, words_of
 from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
 from tests.support.records.comparisons import COMPARISON, cells_of, write_comparison
@@ -171,3 +171,19 @@ def test_different_points_have_different_names_that_a_folder_may_have(points: li
 def test_a_text_is_never_taken_for_a_number() -> None:
     assert name_of("row", {"x.y": "1"}) != name_of("row", {"x.y": 1})
     assert name_of("row", {"x.y": "true"}) != name_of("row", {"x.y": True})
+
+
+def test_a_wrong_value_of_a_grid_is_refused_with_its_row_before_anything_is_trained(tmp_path: Path) -> None:
+    path = write_comparison(
+        tmp_path, COMPARISON + '[sweep]\nrows = "all"\ngrid = { "training.local_steps" = [1, -1] }\n'
+    )
+    with pytest.raises(InvalidConfig, match=r"row all_local_steps--1 on data set digits: .*training\.local_steps = -1"):
+        cells_of(path, tmp_path / "out")
+
+
+def test_names_say_the_values_where_they_can() -> None:
+    assert name_of("fedavg", {"training.learning_rate": 1e-05}) == "fedavg_learning_rate-1e-05"
+    assert name_of("fedavg", {"training.optimizer": "sgd", "x.nesterov": True}) == "fedavg_optimizer-sgd_nesterov-true"
+    assert name_of("fedavg", {"training.optimizer": "SGD"}) != name_of("fedavg", {"training.optimizer": "sgd"})
+    assert name_of("fedavg", {"model.options": [1, 2]}).startswith("fedavg_options--1--2-_")
+    assert words_of({"training.learning_rate": 0.1, "training.optimizer": "sgd"}) == "learning_rate 0.1, optimizer sgd"
