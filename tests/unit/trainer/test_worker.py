@@ -478,21 +478,3 @@ def test_ending_cancels_the_task_at_hand(shell: Shell) -> None:
     shell.thread.join(WAIT_S)
     assert not shell.thread.is_alive()
     assert shell.client.is_closed
-
-
-@pytest.mark.parametrize(("poll_hold_s", "hint"), [(None, "use --sync poll"), (0.5, "use a --poll-hold-s below 0.")])
-def test_what_cuts_idle_calls_again_and_again_is_named_once_with_what_helps(
-    shell: Shell, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, poll_hold_s: float, hint: str
-) -> None:
-    monkeypatch.setattr("fedplcc.trainer.aggregator.proxy_detection.LEAST_AGE_S", 0.0)
-    monkeypatch.setattr("fedplcc.trainer.aggregator.proxy_detection.SPREAD", 1.0)
-    shell.client.poll_hold_s = poll_hold_s
-    for number in range(5):
-        shell.push(IDLE)
-        shell.await_pushed(number + 1)
-        shell.client.pushed.put(Unavailable("the connection broke"))
-    shell.await_joins(6)
-    lines = [vars(record)["msg"] for record in caplog.records]
-    (warning,) = [line for line in lines if line["event"] == "idle_calls_are_cut"]
-    assert warning["level"] == "warning"
-    assert warning["hint"].startswith(hint)
