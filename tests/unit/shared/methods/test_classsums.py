@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fedplcc.shared.methods.arithmetic.exact_maths import shuffled
-from fedplcc.shared.methods.arrays import ArrayGroup
+from fedplcc.shared.methods.arrays import ArrayGroup, most_bytes
 from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.heads.class_heads import ABSENT, Classes, linear_head, sums_of
 from fedplcc.shared.methods.heads.classsums import (
@@ -166,6 +167,22 @@ def test_a_round_of_the_same_clients_changes_nothing_after_the_choice(config: Co
         assert to_bytes(own) == to_bytes(before)
 
 
+def test_a_client_sends_few_bytes() -> None:
+    def size(head: str, num_classes: int) -> int:
+        config = Config.model_validate({"head": head})
+        return most_bytes(METHOD.uploads(config, num_classes, 1280), num_classes)
+
+    assert size("means", 10) <= 64 * 1024
+    assert size("lda", 7) == size("ridge", 7) <= 6.7e6
+
+
+def test_classes_that_nobody_has_are_never_predicted() -> None:
+    for config in HEADS:
+        result = stepped([METHOD.before_training(a_client(0, counts=(4, 0, 5)), config)], config)
+        assert result.head is not None
+        assert result.head["bias"][1] == ABSENT
+
+
 # -- The choice ---------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +258,18 @@ def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_t
         assert best_row(correct_SM, total_M, is_balanced=False, usual=usual) == expected
     for head in ("lda", "ridge"):
         assert best_shrinkage(np.ones((8, 2)), total_M, head, is_balanced=False) == FIRST[head]
+
+
+def test_a_choice_takes_two_rounds_and_a_share_is_at_most_one() -> None:
+    assert (Config().fewest_rounds, Config(shrinkage=0.2).fewest_rounds, Config(head="means").fewest_rounds) == (
+        2,
+        1,
+        1,
+    )
+    Config(head="ridge", shrinkage=2.0)
+    for wrong in ({"shrinkage": 2.0}, {"shrinkage": 0.0}, {"shrinkage": "best"}, {"head": "ridge", "shrinkage": 1e4}):
+        with pytest.raises(ValidationError):
+            Config.model_validate(wrong)
 
 
 # -- A client's own model -----------------------------------------------------------------------------------------------

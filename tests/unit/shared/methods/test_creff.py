@@ -7,7 +7,9 @@ import pytest
 
 from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.methods.heads import creff
+from fedplcc.shared.methods.heads.creff import METHOD, Config
 from fedplcc.shared.methods.heads.creff_matching import Head, head_gradient, matching
+from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
 
 NUM_CLASSES, DIM = 3, 5
@@ -119,3 +121,12 @@ def test_clients_are_compared_by_their_features_and_not_by_what_they_have_learne
     np.testing.assert_allclose(sizes[1], sizes[0], rtol=0.5)
     loud = creff.METHOD.compared({creff.GRADIENTS: {**groups[0], "weight": groups[0]["weight"] * 1000}})
     np.testing.assert_allclose(loud[creff.GRADIENTS]["weight"], sizes[0] * 1000, rtol=1e-5)
+
+
+def test_it_begins_with_the_published_settings() -> None:
+    config = Config()
+    assert (config.num_features, config.match_steps, config.match_lr) == (100, 100, 0.1)
+    assert (config.retrain_epochs, config.retrain_lr) == (300, 0.01)
+    arrays = METHOD.part(ServerArrays)
+    assert arrays is not None
+    assert arrays.needs_linear_head

@@ -61,6 +61,12 @@ def test_on_the_grid_distance_and_gradient_are_close_to_the_unrounded_ones() -> 
     np.testing.assert_allclose(gradient, plain, atol=1e-4 * np.abs(plain).max())
 
 
+def test_features_have_no_distance_from_their_own_gradient() -> None:
+    features, head = near_normal((5, DIM), 1), a_head(2)
+    loss, _ = matching(features, CLASS, head, head_gradient(features, CLASS, head))
+    assert loss == pytest.approx(0, abs=1e-3)
+
+
 def test_steps_bring_features_nearer_and_leave_classes_without_a_gradient() -> None:
     features = {class_id: near_normal((10, DIM), class_id) for class_id in (0, 1)}
     head, wanted = a_head(2), {0: a_head(3)}
@@ -91,6 +97,11 @@ def test_a_trained_head_names_the_classes_of_its_features() -> None:
     features = 3 * np.eye(NUM_CLASSES, DIM)[labels] + 0.3 * near_normal((len(labels), DIM), 1)
     head = trained_head(features, labels, new_head(NUM_CLASSES, DIM, 2), 3, epochs=20, rate=0.1)
     assert ((features @ head.weight_MD.T + head.bias_M).argmax(1) == labels).all()
+
+
+def test_a_new_head_stays_within_its_bound() -> None:
+    head = new_head(NUM_CLASSES, 100, 1)
+    assert max(np.abs(head.weight_MD).max(), np.abs(head.bias_M).max()) <= 0.1
 
 
 def test_a_server_step_has_the_same_bytes_on_any_machine() -> None:

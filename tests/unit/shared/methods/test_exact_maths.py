@@ -55,6 +55,11 @@ def test_exp_is_within_one_unit_in_the_last_place_of_numpys(values: list[float])
     assert (np.abs(found - expected) <= np.spacing(expected)).all()
 
 
+def test_exp_at_its_ends() -> None:
+    assert exp(np.array([0.0, -np.inf, -746.0])).tolist() == [1.0, 0.0, 0.0]
+    assert np.isfinite(exp(np.array([1e308]))).all()
+
+
 def test_shares_add_up_and_do_not_overflow() -> None:
     shares = softmax(np.array([[1e300, 0.0, -1e300], [1.0, 2.0, 3.0]]))
     assert shares[0].tolist() == [1.0, 0.0, 0.0]

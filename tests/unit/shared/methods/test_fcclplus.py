@@ -78,6 +78,10 @@ class TestDistillation:
         end = ClientEnd(received={}, trained=trained, state=None, round=1)
         assert fcclplus.next_client_state(end, config) == (trained if is_kept else {})
 
+    def test_without_a_teacher_there_is_none(self) -> None:
+        situation = Situation(labels_B=[1], num_classes=4)
+        assert list(values(fcclplus.client_loss, Config(), a_point([[1.0, 2.0, 0.0, -1.0]], 4), situation)) == ["ce"]
+
 
 class TestPublicImages:
     def test_terms_are_those_of_plain_loops(self) -> None:
@@ -96,6 +100,11 @@ class TestPublicImages:
         found = fcclplus.public_outputs(step, Config())
         np.testing.assert_array_equal(found["logits"], logits)
         np.testing.assert_allclose(found[SIMILARITIES], similarities(features), rtol=1e-12)
+
+    def test_a_client_that_is_the_mean_has_no_divergence(self) -> None:
+        features, logits = np.abs(RNG.normal(size=(6, 5))), RNG.normal(size=(6, 4))
+        targets = {"logits": logits, "similarities": similarities(features)}
+        assert public_terms(logits, features, targets)["isd"] == pytest.approx(0.0, abs=1e-12)
 
 
 class TestServer:

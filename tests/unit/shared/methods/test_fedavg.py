@@ -26,6 +26,12 @@ def test_clients_weigh_as_many_samples_as_they_have() -> None:
     assert folded.tolist() == [2.0]
 
 
+def test_clients_weigh_alike_when_asked() -> None:
+    config = Config(averaging="equal")
+    blocks = [np.array([1.0], np.float32), np.array([5.0], np.float32)]
+    assert fold(lambda: np.zeros(1, np.float32), iter(blocks), fold_weights([30, 10], config), config).tolist() == [3.0]
+
+
 def test_the_model_before_the_round_is_not_even_read() -> None:
     def never_called() -> Block:
         raise AssertionError("the old model was read")

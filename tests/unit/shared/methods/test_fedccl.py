@@ -78,6 +78,10 @@ class TestValues:
         assert beside["local"] == pytest.approx(alone["local"] / 2)
         assert beside["global"] == pytest.approx(alone["global"] / 2)
 
+    def test_the_defaults_are_the_papers(self) -> None:
+        config = Config()
+        assert (config.tau, config.lambda1, config.lambda2, config.max_pool_per_class) == (0.07, 1, 1, None)
+
 
 class TestServer:
     CLIENTS = (
@@ -107,6 +111,12 @@ class TestServer:
         merged = server_prototypes([rows], 2, Config(max_pool_per_class=2))
         assert merged.vectors[:, 0].tolist() == [2, 3, 0, 2.5, 0]
         assert merged.class_ids.tolist() == [0, 0, 1, 0, 1]
+
+    def test_the_limit_changes_what_is_sent_and_not_what_is_averaged(self) -> None:
+        whole = server_prototypes(self.CLIENTS, 3, Config())
+        cut = server_prototypes(self.CLIENTS, 3, Config(max_pool_per_class=1))
+        assert cut.group_ids.tolist() == [0, 0, -1, -1]
+        assert cut.vectors[2:].tobytes() == whole.vectors[4:].tobytes()
 
 
 def test_a_client_keeps_the_model_that_it_trained_and_evaluates_it() -> None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedplcc.method_contract.client_losses import Situation, a_point, gradients
+from fedplcc.method_contract.client_losses import Situation, a_point, gradients, on_numpy
 from fedplcc.shared.methods.feddyn import Config, client_loss, next_client_state, scalars, slot_fold
 from fedplcc.shared.methods.parts.part import ClientEnd, TaskView
 from fedplcc.shared.methods.parts.slots import ServerView
+from fedplcc.shared.methods.step import ClientStep
+
+
+def _on_numpy(situation: Situation) -> tuple[ClientStep, Config]:
+
+    return on_numpy(POINT, situation), Config()
+
 
 POINT = a_point([(1, 0)], 2, w=np.array([1.2]))
 
@@ -26,6 +33,16 @@ class TestLoss:
         assert 0.1 * (found["linear"][0] + found["prox"][0]) == pytest.approx(0.038, abs=1e-12)
         slope = 0.1 * (found["linear"][1]["w"] + found["prox"][1]["w"])
         assert slope == pytest.approx(0.05, abs=1e-12)
+
+    def test_the_coefficient_of_both_is_the_number_beside_the_task(self) -> None:
+        terms = client_loss(*_on_numpy(a_situation()))
+        assert {name: term.coefficient for name, term in terms.items()} == {"ce": 1, "linear": 0.1, "prox": 0.1}
+
+    def test_a_client_that_takes_part_for_the_first_time_has_no_linear_term(self) -> None:
+        assert list(client_loss(*_on_numpy(a_situation(kept={})))) == ["ce", "prox"]
+
+    def test_with_an_alpha_of_zero_both_are_left_out(self) -> None:
+        assert list(client_loss(*_on_numpy(a_situation(scalars={"alpha": 0.0})))) == ["ce"]
 
 
 class TestScalars:

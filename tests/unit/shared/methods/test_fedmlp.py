@@ -15,6 +15,15 @@ from fedplcc.shared.methods.arithmetic.finch import finch
 from fedplcc.shared.methods.arrays import ClientState
 from fedplcc.shared.methods.parts.kept_state import StageBegin
 from fedplcc.shared.methods.prototypical import fedmlp
+from fedplcc.shared.methods.prototypical.fedmlp import (
+    ANCHOR_CLASSES,
+    SEMANTIC,
+    Config,
+    begins_stage,
+    carry_prototypes,
+    server_prototypes,
+    state_with_report,
+)
 from fedplcc.shared.types import PrototypeSet
 
 ROWS = PrototypeSet(
@@ -104,6 +113,17 @@ class TestServer:
         assert [second.weights[rows[each]] for each in range(4)] == [16, 4, 4, 2]
         assert second.class_ids[second.group_ids == fedmlp.SEMANTIC].tolist() == [2, 3], "of classes 1 and 2 the later"
 
+    def test_a_round_in_which_nobody_reports_leaves_the_set_as_it_was(self) -> None:
+        first = server_prototypes([self.LEFT, self.RIGHT], 4, Config())
+        nothing = server_prototypes([], 4, Config())
+        again = carry_prototypes(nothing, first, 4, Config())
+        assert again.vectors.tolist() == first.vectors.tolist()
+        assert again.weights.tolist() == first.weights.tolist()
+
+    def test_a_zero_prototype_is_in_no_cluster(self) -> None:
+        made = server_prototypes([of({0: (0, 0), 1: (1, 0), 2: (1, 0.1)}, 1, 2, 3)], 3, Config(minority_share=1.0))
+        assert made.class_ids[made.group_ids == SEMANTIC].tolist() == [1, 2]
+
 
 class TestScores:
     def scores(
@@ -121,6 +141,11 @@ class TestScores:
         found = self.scores([(1, 1, 1), (2, 0, 0.1), (0, 0, 0.4)], scores="prototype")
         assert found.argmax(-1).tolist() == [3, 1, 0]
         assert np.isneginf(found[:, 2]).all(), "a class without a prototype never wins"
+
+    def test_the_classifier_names_by_its_logits(self) -> None:
+        situation = Situation(labels_B=[0], num_classes=4, prototypes=ROWS)
+        step = on_numpy(a_point([(1, 1, 1)], 4), situation)
+        assert (self.scores([(1, 1, 1)]) == step.logits_BM).all()
 
 
 def test_heads_and_what_is_evaluated() -> None:
@@ -221,3 +246,12 @@ class TestBetweenTasks:
         assert third[fedmlp.PLACE].tolist() == [2, 1]
         assert fedmlp.loss_state(third, fedmlp.Config())[fedmlp.ANCHOR_CLASSES].tolist() == [0, 1, 2, 3]
         assert len(third[fedmlp.ANCHOR_CLASSES]) == 0
+
+    def test_a_run_without_stages_remembers_nothing(self) -> None:
+        assert state_with_report({"head": np.ones(1)}, None, of({0: (1, 0, 0)}, 5), {}, Config()).keys() == {"head"}
+        assert not begins_stage({}, {}, Config())
+
+    def test_a_memory_without_direction_anchors_no_new_class(self) -> None:
+        state = remembered({0: (0, 0, 0)}, None, at(1, 1))
+        state = begun(state, [(1, 0, 0)], [3], at(1, 2))
+        assert state[ANCHOR_CLASSES].tolist() == []

@@ -56,6 +56,13 @@ class TestValues:
         assert ntd(agreeing, OWN) == pytest.approx(0, abs=1e-12)
         assert ntd((3.0, -3.0), (0.0, 5.0)) == 0, "of two classes one is not the true one"
 
+    def test_the_defaults_are_the_papers_and_the_coefficient_is_reported_apart(self) -> None:
+        assert (Config().beta, Config().tau) == (1.0, 1.0)
+        found = [
+            values(client_loss, Config(beta=beta), point_of(STUDENT), situation_of(OWN))["ntd"] for beta in (0.1, 9.0)
+        ]
+        assert found[0] == found[1]
+
 
 def trained(method: str, **hyper: Any) -> tuple[str, LocalTraining]:
     config = a_config(method, method=hyper)

@@ -59,6 +59,9 @@ class TestValues:
                 {name: alone[name] for name in ("global", "local")}, rel=1e-12
             )
 
+    def test_the_defaults_are_the_papers(self) -> None:
+        assert (Config().tau, Config().lambda1, Config().lambda2) == (0.07, 1, 1)
+
 
 class TestServer:
     def test_it_sends_each_clients_means_and_then_their_plain_averages(self) -> None:

@@ -77,6 +77,11 @@ class TestTopK:
         assert values_of(a_step([(1, 0)], [0], hundred), Config(phi=0.07))["corr"] == pytest.approx(-0.07)
 
 
+class TestWhatTermsApplyTo:
+    def test_without_prototypes_there_is_only_cross_entropy(self) -> None:
+        assert list(client_loss(a_step([(1, 0)], [0], None), Config())) == ["ce"]
+
+
 def random_batch(seed: int) -> tuple[np.ndarray, list[int], PrototypeSet]:
     rng = np.random.default_rng(seed)
     features = rng.uniform(0.05, 2, size=(7, 6))
@@ -122,6 +127,10 @@ class TestVariants:
         assert weighed == values_of(a_step(features, labels, ones, num_classes=4), off)
         assert weighed != values_of(a_step(features, labels, prototypes, num_classes=4), off)
 
+    def test_a_term_that_grows_in_has_the_value_of_one_that_does_not(self) -> None:
+        step = a_step([(1, 0), (0.2, 1)], [1, 0], PUBLISHED)
+        assert values_of(step, Config(ramp_rounds=7)) == values_of(step, Config())
+
 
 class TestCorrelationMargin:
     """A margin of the correlation, which is ours."""
@@ -149,6 +158,10 @@ class TestCorrelationMargin:
         assert np.abs(gradient_BD).max() == 0
         _, gradient_BD = torch_loss([(1, 0.5), (0.02, 1)], [0, 1], PUBLISHED, 2, self.BOTH)
         assert np.abs(gradient_BD).min(axis=1).min() > 0
+
+    def test_a_margin_of_one_pulls_a_similarity_that_rounding_has_put_at_one(self) -> None:
+        total, _ = torch_loss([(1, 0)], [0], PrototypeSet.of([(3, 0)], [0], [1]), 1, self.BOTH)
+        assert total == -1
 
 
 class TestOtherReadings:
@@ -196,6 +209,14 @@ class TestBesideFpl:
         np.testing.assert_allclose(ours[1]["features"], theirs[1]["features"], rtol=1e-9, atol=1e-14)
 
 
+class TestConfig:
+    def test_defaults_are_the_papers(self) -> None:
+        config = Config()
+        assert (config.alpha, config.tau, config.phi, config.lambda1, config.lambda2) == (0.5, 0.07, 0.5, 100, 1000)
+        assert (config.topk_rank, config.merge_mean, config.partition) == ("weighted", "plain", "last")
+        assert (config.min_cluster_size, config.averaging) == (1, "weighted")
+
+
 def on_circle(degrees: list[float]) -> np.ndarray:
     angles = np.deg2rad(np.asarray(degrees))
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -207,6 +228,11 @@ class TestReport:
         report = client_report(features, np.zeros(4, np.int64), 1, Config())
         np.testing.assert_allclose(report.prototypes.vectors, [[3, 0.05], [0.05, 4]], rtol=1e-6)
         assert report.prototypes.weights.tolist() == [2, 2]
+
+    def test_partition_is_chosen_on_the_client_too(self) -> None:
+        features, labels = on_circle([0, 2, 9, 11, 40, 42, 49, 51]).astype(np.float32), np.zeros(8, np.int64)
+        assert client_report(features, labels, 1, Config(partition="first")).prototypes.weights.tolist() == [2, 2, 2, 2]
+        assert client_report(features, labels, 1, Config(partition="last")).prototypes.weights.tolist() == [4, 4]
 
 
 class TestServer:
@@ -248,3 +274,8 @@ class TestServer:
         merged, published = (server_prototypes(self.clients(), 4, each) for each in (config, Config()))
         np.testing.assert_allclose(merged.weights, weights, rtol=1e-6)
         assert merged.vectors.tobytes() == published.vectors.tobytes()
+
+    def test_partition_is_chosen_on_the_server_too(self) -> None:
+        rows = PrototypeSet.of(on_circle([0, 2, 9, 11, 40, 42, 49, 51]), [0] * 8, [1] * 8)
+        assert len(server_prototypes([rows], 1, Config(partition="first"))) == 4
+        assert len(server_prototypes([rows], 1, Config(partition="last"))) == 2

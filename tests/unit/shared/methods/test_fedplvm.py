@@ -68,6 +68,15 @@ class TestValues:
             assert beside["contra"] == pytest.approx(alone["contra"] / 2)
             assert beside["corr"] == pytest.approx(alone["corr"] / 2)
 
+    def test_one_coefficient_multiplies_both_terms(self) -> None:
+        terms = gradients(client_loss, Config(), a_point([(1, 0)], 3), of([0]))
+        assert list(terms) == ["ce", "contra", "corr"]
+        assert list(values(client_loss, Config(lambda1=0), a_point([(1, 0)], 3), of([0]))) == ["ce"]
+
+    def test_the_defaults_are_the_codes(self) -> None:
+        config = Config()
+        assert (config.alpha, config.tau, config.lambda1, config.corr) == (0.25, 0.07, 100, "mean_proto")
+
 
 class TestBesideFedPlcc:
     """FedPLCC extends FedPLVM: with its weights and its correction off they are one contrast."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from fedplcc.method_contract.client_losses import Situation, a_point, on_numpy, values
-from fedplcc.shared.methods.prototypical.fedproc import METHOD, Config, client_loss, server_prototypes, task_share
+from fedplcc.shared.methods.prototypical.fedproc import (
+    METHOD,
+    Config,
+    carry_prototypes,
+    client_loss,
+    server_prototypes,
+    task_share,
+)
 from fedplcc.shared.tensors import prototypes_to_bytes
 from fedplcc.shared.types import PrototypeSet
 
@@ -83,6 +91,11 @@ class TestShares:
         assert Config().length_key == "anneal_rounds"
         assert Config(anneal_rounds=0).length_key is Config(anneal_rounds=5).length_key is None
 
+    def test_without_a_centre_the_loss_is_the_cross_entropy_alone_in_any_round(self) -> None:
+        for number in (1, 2, 9):
+            terms = client_loss(on_numpy(a_point([(3, 4)], 4), of([0], None, number)), Config())
+            assert {name: term.coefficient for name, term in terms.items()} == {"ce": 1}
+
 
 class TestServer:
     def test_a_centre_is_the_mean_of_all_samples_of_its_class(self) -> None:
@@ -98,3 +111,7 @@ class TestServer:
         assert first.vectors.tolist() == [[2, 0], [7, 7], [1, 1]]
         second = METHOD.global_prototypes([PrototypeSet.empty()], first, 4, config)
         assert prototypes_to_bytes(second) == prototypes_to_bytes(first)
+
+    def test_what_everybody_reports_leaves_nothing_of_the_round_before(self) -> None:
+        made = replace(CENTRES, vectors=CENTRES.vectors + 1)
+        assert prototypes_to_bytes(carry_prototypes(made, CENTRES, len(CENTRES), Config())) == prototypes_to_bytes(made)

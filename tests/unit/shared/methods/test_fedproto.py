@@ -23,6 +23,7 @@ from fedplcc.shared.methods.prototypical.fedproto import (
     server_prototypes,
 )
 from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.learning.ops import TorchOps, to_device
 
 TWO = PrototypeSet.of([(1, 0), (0, 2)], [0, 2], [1, 1])
 """Prototypes of classes 0 and 2 of three."""
@@ -52,6 +53,11 @@ class TestValues:
         _, slopes = gradients(client_loss, Config(), a_point([(0, 0)], 3), of([2]))["proto"]
         np.testing.assert_array_equal(slopes["features"], [[0, -2]])
 
+    def test_the_coefficient_is_lambda1_and_one_by_default(self) -> None:
+        assert Config().lambda1 == 1
+        situation = of([0])
+        assert list(values(client_loss, Config(lambda1=0), a_point([(2, 1)], 3), situation)) == ["ce"]
+
 
 class TestReport:
     def test_it_is_the_mean_of_every_class_that_the_client_has_with_its_count(self) -> None:
@@ -67,6 +73,12 @@ class TestReport:
         report = client_report(features, np.array([1, 1, 1]), 2, Config())
         assert report.prototypes.vectors.tolist() == [[2, 0]]
         assert (report.prototypes.weights.tolist(), report.num_excluded) == ([2], 1)
+
+    def test_a_mean_is_rounded_once(self) -> None:
+        features = np.random.default_rng(0).uniform(0, 1, (1000, 3)).astype(np.float32)
+        report = client_report(features, np.zeros(1000, np.int64), 1, Config())
+        expected = [np.float32(sum(column.tolist()) / 1000) for column in features.T.astype(np.float64)]
+        np.testing.assert_array_equal(report.prototypes.vectors[0], expected)
 
 
 class TestServer:
@@ -102,6 +114,17 @@ class TestScores:
                 expected = mse_loss(torch.tensor(feature), torch.tensor(prototype, dtype=torch.float64)).item()
                 assert found[row, column] == pytest.approx(-expected, rel=1e-12)
 
+    def test_torch_gives_the_same(self) -> None:
+        prototypes = to_device(TWO, 3, torch.device("cpu"))
+        features = torch.tensor(self.FEATURES, dtype=torch.float32)
+        found = scores(TorchOps(), features, torch.zeros(3, 3), prototypes, Config())
+        expected = scores(NumpyOps(), self.FEATURES, np.zeros((3, 3)), on_device(TWO, 3), Config())
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+    def test_without_prototypes_the_logits_name_the_class(self) -> None:
+        logits = np.array([[1.0, 3.0, 2.0]])
+        assert scores(NumpyOps(), np.ones((1, 2)), logits, None, Config()).argmax(-1).tolist() == [1]
+
 
 RECEIVED = {"w": np.zeros(2, np.float32)}
 END = ClientEnd(received=RECEIVED, trained={"w": np.ones(2, np.float32)}, state=None, round=1)
@@ -121,3 +144,6 @@ class TestOwnModel:
         assert state == END.trained
         assert own_model(RECEIVED, state, config) is state
         assert METHOD.start_of(RECEIVED, state, config) is METHOD.own_model(RECEIVED, state, config) is state
+
+    def test_at_its_first_participation_it_trains_what_it_received(self) -> None:
+        assert own_model(RECEIVED, None, Config(share_model=False)) is None

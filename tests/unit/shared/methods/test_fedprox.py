@@ -19,6 +19,14 @@ class TestValues:
         # The differences are 2 and -1 in the weight, 2 in the bias.
         assert values(client_loss, Config(), POINT, SITUATION)["prox"] == (4 + 1 + 4) / 2
 
+    def test_the_coefficient_is_mu_and_reported_apart(self) -> None:
+        terms = gradients(client_loss, Config(mu=0.3), POINT, SITUATION)
+        assert terms["prox"][0] == 4.5
+        assert list(terms) == ["ce", "prox"]
+
+    def test_the_default_is_the_usual_one(self) -> None:
+        assert Config().mu == 0.01
+
 
 class TestGradient:
     def test_autograd_agrees_with_finite_differences_and_with_the_difference_itself(self) -> None:

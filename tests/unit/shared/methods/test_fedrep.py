@@ -62,6 +62,10 @@ class TestState:
                 "classifier.weight": 1.0,
             }
 
+    def test_a_client_that_comes_later_begins_with_the_received_head(self) -> None:
+        assert METHOD.start_of(a_model(2.0), None, Config()) is None
+        assert METHOD.own_model(a_model(2.0), None, Config()) is None
+
 
 class TestConfiguration:
     def parsed(self, **hyper: Any) -> Any:

@@ -81,6 +81,9 @@ class TestPublishedVectors:
         assert clusters.labels_N.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
         assert clusters.num_excluded == 0
 
+    def test_two_partitions(self) -> None:
+        assert [labels.tolist() for labels in finch(TWO_LEVELS)] == [[0, 0, 1, 1, 2, 2, 3, 3], [0, 0, 0, 0, 1, 1, 1, 1]]
+
 
 class TestPartitionChoice:
     @pytest.mark.parametrize(
@@ -130,6 +133,24 @@ class TestEdges:
     def test_weights_must_be_one_positive_number_per_row(self, weights: list[Any]) -> None:
         with pytest.raises(ValueError, match="weights"):
             finch_star(np.eye(2), weights)
+
+    def test_one_row_is_one_cluster_with_its_own_centre(self) -> None:
+        assert [labels.tolist() for labels in finch([[3.0, 4.0]])] == [[0]]
+        np.testing.assert_array_equal(finch_star([[3.0, 4.0]], [7]).centres_CD, [[3.0, 4.0]])
+
+    @pytest.mark.parametrize("rows", [[[1, 0], [-1, 0]], [[1, 0], [0, 1], [-1, -1]], [[2, 1]] * 5])
+    def test_up_to_three_rows_and_equal_rows_are_one_cluster(self, rows: list[list[int]]) -> None:
+        assert [labels.tolist() for labels in finch(rows)] == [[0] * len(rows)]
+
+    def test_two_pairs_of_duplicates_are_two_clusters(self) -> None:
+        assert [labels.tolist() for labels in finch([[1, 0], [0, 1], [1, 0], [0, 1]])] == [[0, 1, 0, 1]]
+
+    def test_nothing_but_zero_rows_gives_no_cluster(self) -> None:
+        assert finch(np.zeros((3, 2))) == ()
+        clusters = finch_star(np.full((3, 2), 1e-13), np.ones(3))
+        assert clusters.centres_CD.shape == (0, 2)
+        assert clusters.labels_N.tolist() == [-1, -1, -1]
+        assert clusters.num_excluded == 3
 
 
 def duplicates(seed: int) -> np.ndarray:

@@ -69,6 +69,19 @@ class TestValues:
         assert not found["cpcl"][1]["features"][0].any()
         np.testing.assert_allclose(found["upcr"][1]["features"][0], [0, -1.5])
 
+    @pytest.mark.parametrize(
+        ("lambda1", "lambda2", "names"),
+        [(0, 0, ["ce"]), (1, 0, ["ce", "cpcl"]), (0, 1, ["ce", "upcr"]), (1, 1, ["ce", "cpcl", "upcr"])],
+    )
+    def test_a_term_with_coefficient_zero_is_left_out(self, lambda1: int, lambda2: int, names: list[str]) -> None:
+        config = Config(lambda1=lambda1, lambda2=lambda2)
+        assert list(values(client_loss, config, a_point([(1, 0)], 3), of([0]))) == names
+
+    def test_the_defaults_are_the_papers_and_the_codes(self) -> None:
+        config = Config()
+        assert (config.tau, config.lambda1, config.lambda2) == (0.02, 1, 1)
+        assert (config.upcr_reduction, config.partition) == ("mean", "last")
+
 
 def on_circle(degrees: list[int], radii: float | np.ndarray = 1.0) -> np.ndarray:
     angles = np.deg2rad(np.asarray(degrees, float))
@@ -92,6 +105,11 @@ class TestServer:
         rows = on_circle([0, 80, 170][:num_clients])
         merged = server_prototypes([PrototypeSet.of([row], [0], [7]) for row in rows], 1, Config())
         np.testing.assert_allclose(merged.vectors, [rows.astype(np.float32).mean(0)], atol=1e-7)
+
+    def test_partition_is_chosen(self) -> None:
+        clients = [PrototypeSet.of(on_circle([angle]), [0], [1]) for angle in (0, 2, 9, 11, 40, 42, 49, 51)]
+        assert len(server_prototypes(clients, 1, Config(partition="first"))) == 4
+        assert len(server_prototypes(clients, 1, Config(partition="last"))) == 2
 
 
 def test_what_a_client_sends_is_the_mean_of_each_of_its_classes() -> None:

@@ -65,6 +65,20 @@ class TestValues:
         beside = contrast_of([DIAGONAL, (0, 0)], [RIGHT, RIGHT], [UP, UP], Config())
         assert beside == pytest.approx(alone / 2)
 
+    def test_lengths_do_not_matter_and_a_batch_is_the_mean_of_its_samples(self) -> None:
+        config = Config()
+        alone = [contrast_of([z], [RIGHT], [UP], config) for z in (DIAGONAL, RIGHT)]
+        both = contrast_of([DIAGONAL, (9.0, 0.0)], [RIGHT, (0.1, 0.0)], [UP, UP], config)
+        assert both == pytest.approx(sum(alone) / 2, rel=1e-12)
+
+    def test_the_defaults_are_the_papers(self) -> None:
+        assert (Config().mu, Config().tau) == (1.0, 0.5)
+
+    def test_the_coefficient_is_reported_apart_from_the_value(self) -> None:
+        references = {RECEIVED: [RIGHT], PREVIOUS: [UP]}
+        terms = client_loss(a_step([DIAGONAL], [0], None, reference_features=references), Config(mu=5))
+        assert {name: term.coefficient for name, term in terms.items()} == {"ce": 1, "contrast": 5}
+
 
 class TestGradient:
     def test_where_previous_is_received_the_value_is_log_two_and_the_gradient_zero_but_for_rounding(self) -> None:
