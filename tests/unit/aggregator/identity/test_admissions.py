@@ -134,6 +134,12 @@ def test_a_name_with_a_holder_is_given_away_only_on_purpose(admissions: Admissio
     admissions.invite(Role.GATEWAY, "north")
 
 
+def test_the_name_of_who_was_revoked_is_free(admissions: Admissions) -> None:
+    join(admissions)
+    admissions.revoke(Role.CLIENT, "north")
+    assert join(admissions, OTHER_KEY).identity == NORTH
+
+
 def test_a_replacement_revokes_the_holder_when_it_enrols_and_not_before(admissions: Admissions) -> None:
     old, told, ended = join(admissions), list[set[str]](), list[tuple[Role, str]]()
     admissions.on_revoked(lambda serials: told.append(set(serials)))
@@ -144,6 +150,20 @@ def test_a_replacement_revokes_the_holder_when_it_enrols_and_not_before(admissio
     assert admissions.standing(serial(old)) is Standing.REVOKED
     assert admissions.standing(serial(new)) is Standing.LISTED
     assert (told, ended) == ([{serial(old)}], [(Role.CLIENT, "north")])
+
+
+def test_a_renewal_gives_a_new_key_the_same_name_and_the_old_one_goes_on(admissions: Admissions) -> None:
+    old = join(admissions)
+    new = admissions.renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY))
+    assert new.identity == NORTH
+    assert leaf(new).public_key() == OTHER_KEY.public_key()
+    assert admissions.standing(serial(old)) is Standing.LISTED
+
+
+def test_the_same_new_key_again_gets_the_same_certificate(admissions: Admissions, restart: Restart) -> None:
+    old = join(admissions)
+    new = admissions.renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY))
+    assert restart().renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY)) == new
 
 
 # Renewal
@@ -292,6 +312,15 @@ def test_a_revocation_is_told_after_the_renewal_that_it_ends(admissions: Admissi
     admissions.on_issued(lambda _certificate: is_waiting.append(admissions._lock.locked()))
     admissions.renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY))
     assert is_waiting == [True], "a revocation between would be undone: a certificate that has no end"
+
+
+def test_revoking_again_changes_and_tells_nothing(admissions: Admissions) -> None:
+    join(admissions)
+    admissions.revoke(Role.CLIENT, "north")
+    told = list[object]()
+    admissions.on_revoked(told.append)
+    assert admissions.revoke(Role.CLIENT, "north") == 0
+    assert not told
 
 
 def test_revoking_ends_the_open_invitation_too(admissions: Admissions) -> None:

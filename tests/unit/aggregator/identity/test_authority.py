@@ -155,6 +155,14 @@ def test_a_death_at_any_step_leaves_one_federation(tmp_path: Path) -> None:
     assert at > 20
 
 
+def test_a_lost_file_is_told_and_no_other_federation_is_made(tmp_path: Path) -> None:
+    opened(tmp_path, Clock(1_795_000_000.0))
+    (tmp_path / FOLDER / AUTHORITY_FILE).unlink()
+    with pytest.raises(StoreUnavailable, match=r"is missing.* put it back from a backup"):
+        opened(tmp_path, Clock(1_795_000_000.0))
+    assert not (tmp_path / FOLDER / AUTHORITY_FILE).exists()
+
+
 def test_parts_of_another_federation_are_refused(tmp_path: Path) -> None:
     clock = Clock(1_795_000_000.0)
     folders = [make(tmp_path / name) / FOLDER / AUTHORITY_FILE for name in ("one", "two")]

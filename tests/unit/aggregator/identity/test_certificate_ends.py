@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedplcc.aggregator.identity.admissions import DAY_S
+from fedplcc.aggregator.identity.admissions import DAY_S, RECOVERY_S
 from fedplcc.aggregator.identity.certificate_ends import CertificateEnds
 from fedplcc.aggregator.store.base import Certificate
 from fedplcc.shared.process.certificate_metrics import CertificateSpan
@@ -50,6 +50,11 @@ def test_of_other_holders_the_one_that_ends_first_is_shown_for_each_role() -> No
     assert shown == [span("client", OTHER, 8), span("gateway", "", 6), span("monitor", "", 5)]
 
 
+def test_who_has_left_is_not_shown_and_an_absent_client_of_a_run_is() -> None:
+    ends = ends_of(issued("north", left_days=-1), issued("south", left_days=-2))
+    assert ends.spans({"north"}) == [span("client", "north", -1)]
+
+
 def test_a_renewal_counts_at_once_and_a_revocation_removes_the_holder() -> None:
     ends = ends_of(issued("north", left_days=2), issued("south", left_days=4, is_revoked=True))
     ends.issued(issued("north", left_days=30, serial="new"))
@@ -83,3 +88,11 @@ def test_the_log_says_once_that_a_certificate_ends_soon_and_once_that_it_has_end
     now[0] += 9 * DAY_S
     ends.look()
     assert said[2:] == [("certificate_ends_soon", "south")]
+
+
+def test_a_holder_that_nobody_can_recover_is_forgotten() -> None:
+    now = [NOW]
+    ends = CertificateEnds([issued("north", left_days=1)], lambda: now[0])
+    now[0] += RECOVERY_S + 2 * DAY_S
+    ends.look()
+    assert ends.spans({"north"}) == []

@@ -4,6 +4,7 @@ in place.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from fedplcc.aggregator.rounds.machine import members, opening, round_parts, run_moves
 from fedplcc.aggregator.rounds.machine.run_moves import RoundEvent, RunEvent
 from fedplcc.shared.errors import InvalidTransition, RoundClosed
-from fedplcc.shared.reasons import Parked, sentence_of
+from fedplcc.shared.reasons import Parked, Stated, sentence_of
 from fedplcc.shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support import present
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
@@ -71,6 +72,17 @@ def test_only_an_extension_leads_out_of_a_final_status() -> None:
     assert [pair for pair in run_moves.RUN_TRANSITIONS if pair[0].is_final] == [(P.COMPLETED, E.EXTEND)]
 
 
+def test_a_move_is_what_the_table_says() -> None:
+    for status, event in itertools.product(RunStatus, RunEvent):
+        if (status, event) in ALLOWED:
+            moved = run_moves.move(a_run(status), event, reason=Stated("because"))
+            assert (moved.status, moved.reason) == (ALLOWED[status, event], Stated("because"))
+        else:
+            with pytest.raises(InvalidTransition) as refused:
+                run_moves.move(a_run(status), event)
+            assert refused.value.metadata == {"run_id": "test-0000", "status": status.value}
+
+
 def test_the_tables_are_the_design() -> None:
     assert dict(run_moves.RUN_TRANSITIONS) == ALLOWED
     assert dict(run_moves.ROUND_TRANSITIONS) == ROUND_ALLOWED
@@ -126,6 +138,12 @@ def test_a_round_collects_until_its_whole_cohort_has_committed() -> None:
     assert run.current_round is not None
     assert run.current_round.phase is RoundPhase.AGGREGATING
     assert run.current_round.phase_started_at == {"collecting": 101.0, "aggregating": 4.0}
+
+
+def test_a_run_whose_last_round_commits_completes_even_if_a_pause_waits() -> None:
+    run = replace(a_round_in(RoundPhase.EVALUATING), total_rounds=1)
+    run = committed(run_moves.pause(run, now=False))
+    assert opening.next_step(run, cohort_size=None, now=1.0).status is P.COMPLETED
 
 
 @pytest.mark.parametrize("status", RunStatus)
@@ -184,3 +202,8 @@ class TestParked:
             run = round_parts.add_update(run, 1, an_update(name), now=5.0)
         assert run.current_round is not None
         assert (run.current_round.phase, run.reason) == (RoundPhase.COLLECTING, self.PARKED)
+
+    @pytest.mark.parametrize("status", [P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
+    def test_a_run_that_ends_is_not_parked(self, status: RunStatus) -> None:
+        run = a_run(status)
+        assert run_moves.park(run, self.PARKED) is run

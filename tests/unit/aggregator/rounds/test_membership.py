@@ -9,7 +9,7 @@ import pytest
 from fedplcc.aggregator.rounds import tasks
 from fedplcc.aggregator.rounds.events import events_between
 from fedplcc.aggregator.rounds.machine import absences, members, opening, round_parts, round_waits, run_facts
-from fedplcc.aggregator.rounds.quorum import Quorum
+from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.shared.config.tables.stream import NO_STREAM
 from fedplcc.shared.errors import InvalidTransition, NotInCohort
 from fedplcc.shared.reasons import DropReason
@@ -35,6 +35,18 @@ def test_a_retired_client_leaves_the_open_round_and_the_others_close_it() -> Non
     assert closed.phase is RoundPhase.AGGREGATING
     assert run_facts.eligible(run) == ("ann", "eve")
     assert run.roster == NAMES[:3], "it stays visible"
+
+
+def test_a_client_that_was_admitted_again_does_not_return_to_the_open_round() -> None:
+    run = members.enter(members.retire(collecting("ann", "bob"), "bob"), "bob")
+    assert run_facts.eligible(run) == ("ann", "bob", "eve")
+    assert round_waits.waited_for(run) == ("ann",)
+    assert tasks.task_in(run, "bob") is None
+    moving = absences.drop_absent(run, absent={}, moving=("bob",), quorum=WHOLE_COHORT, now=2.0)
+    assert round_waits.waited_for(moving) == ("ann",)
+    assert round_waits.waited_for(members.release(members.quarantine(run, "bob", "x"), "bob")) == ("ann",)
+    with pytest.raises(NotInCohort):
+        round_parts.add_update(run, 1, an_update("bob"), now=1.0)
 
 
 @pytest.mark.parametrize("comes", ["released", "approved again", "undrawn"])
@@ -66,6 +78,13 @@ def test_what_a_retired_client_has_committed_stays_and_nobody_waits_for_its_repo
     assert round_waits.is_evaluated(run, Quorum(min_clients=2))
 
 
+def test_a_round_whose_every_reporter_was_retired_waits_for_none() -> None:
+    run = round_parts.add_update(collecting("ann", "bob"), 1, an_update("bob"), now=1.0)
+    run = members.retire(members.retire(run, "bob"), "ann")
+    run = round_parts.close_updates(run, now=2.0)
+    assert round_waits.is_evaluated(evaluating(run))
+
+
 def evaluating(run: Run) -> Run:
     return round_parts.aggregated(
         run,
@@ -92,6 +111,14 @@ def test_repeating_changes_nothing_and_makes_no_event() -> None:
     assert [(e.type, e.client_id) for e in events_between(forgotten, back, now=1.0)] == [("client_admitted", "bob")]
     assert back.retired["bob"].is_back, "what it sent before stays forgotten"
     assert members.enter(once, "bob").retired == {}
+
+
+@pytest.mark.parametrize("status", [RunStatus.STOPPING, RunStatus.STOPPED, RunStatus.COMPLETED, RunStatus.FAILED])
+def test_a_run_that_ends_is_refused_by_name(status: RunStatus) -> None:
+    run = replace(collecting("ann", "bob"), status=status)
+    for change in (members.enter, members.retire):
+        with pytest.raises(InvalidTransition, match=f"the run is {status}; no client comes or goes any more"):
+            change(run, "bob")
 
 
 def test_a_run_keeps_the_clients_that_its_rounds_need() -> None:

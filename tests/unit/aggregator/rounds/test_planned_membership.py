@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedplcc.aggregator.rounds.machine import members
+from fedplcc.shared.config.tables.membership import MembershipSection
 from fedplcc.shared.steering import AdmitClient, RetireClient
-from fedplcc.shared.types import Retired, RunStatus
+from fedplcc.shared.types import Retired, RoundPhase, Run, RunStatus
 from fedplcc.state.replay import replay
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
+from tests.support.records.builders import a_round, a_run
 
 PLAN = {"ann": "-3", "cat": "3-", "bob": "1-4"}
 
@@ -41,6 +44,16 @@ def test_a_roster_follows_its_plan_and_history_says_so(tmp_path: Path) -> None:
         assert all(replay(tmp_path, run.run_id, number).is_equal for number in range(1, 6))
 
 
+def test_a_run_that_begins_with_whoever_joins_keeps_those_out_whose_time_has_not_come(tmp_path: Path) -> None:
+    with three(tmp_path) as federation:
+        federation.join()
+        run = federation.create("fedavg", run={"rounds": 5, "clients": None, "min_clients": 2}, membership=PLAN)
+        federation.run_to_end(run.run_id)
+        assert cohorts(federation, run.run_id)[1:] == [
+            ("ann", "bob"), ("ann", "bob"), ("ann", "bob", "cat"), ("bob", "cat"), ("cat",),
+        ]  # fmt: skip
+
+
 def test_a_person_has_the_last_word_between_the_borders_of_a_plan(tmp_path: Path) -> None:
     with three(tmp_path) as federation:
         federation.join()
@@ -60,6 +73,18 @@ def test_a_person_has_the_last_word_between_the_borders_of_a_plan(tmp_path: Path
             True,
             False,
         ]
+
+
+def test_a_client_whose_time_is_over_does_not_come_back_by_its_owners_yes() -> None:
+    plan = MembershipSection.model_validate({"cat": "-3"})
+
+    def left_at(number: int) -> Run:
+        run = a_run(roster=("ann", "cat"), current_round=a_round(number, RoundPhase.COMMITTED))
+        return members.follow_plan(members.retire(run, "cat", by_owner=True), plan, has_roster=True)
+
+    assert members.come_back(left_at(2), "cat").retired == {}
+    over = left_at(3)
+    assert members.come_back(over, "cat") is over
 
 
 def test_a_plan_takes_no_forgetting_back(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.aggregator.rounds.tasks import next_task, task_in
 from fedplcc.shared.errors import NotInCohort
 from fedplcc.shared.reasons import Dropped, DropReason, Lack, Parked, TooFewClients, sentence_of
-from fedplcc.shared.types import Round, RoundPhase, Run, RunStatus
+from fedplcc.shared.types import Round, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 COHORT = ("ann", "bob", "cat", "zoe")
@@ -72,6 +72,25 @@ def test_a_quorum_names_the_clients_and_domains_that_it_lacks(
     assert quorum.lack(COHORT, here) == lack
 
 
+@pytest.mark.parametrize("quorum", [WHOLE_COHORT, TWO, Quorum(domains={})])
+def test_nobody_is_never_a_quorum(quorum: Quorum) -> None:
+    assert quorum.lack((), ())
+
+
+def test_nobody_is_dropped_if_the_others_cannot_make_it() -> None:
+    run = collecting("ann")
+    after = absences.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=5.0)
+    assert the_round(after) == the_round(run)
+    assert sentence_of(after.reason) == (
+        "round 1 has no quorum, 1 of the 2 clients that it needs; missing: bob (lost: not connected), "
+        "cat (lost: not connected), zoe (lost: not connected)"
+    )
+    assert run_facts.waits_for_quorum(after)
+    assert absences.drop_absent(after, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=6.0) is after
+    failed = absences.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, fails=True, now=5.0)
+    assert (failed.status, failed.reason) == (RunStatus.FAILED, after.reason)
+
+
 # Dropping
 
 
@@ -83,6 +102,37 @@ def test_a_long_list_of_the_missing_is_cut() -> None:
     assert "client-009 (lost" in sentence
     assert sentence.endswith(" and 190 more")
     assert "client-010" not in sentence
+
+
+def test_the_whole_cohort_is_dropped_in_no_case() -> None:
+    run = collecting("ann", "bob", "cat")
+    after = absences.drop_absent(run, absent=absent("zoe"), now=5.0)
+    assert (the_round(after).dropped, run_facts.waits_for_quorum(after)) == ({}, True)
+    done = round_parts.add_update(after, 1, an_update("zoe"), now=6.0)
+    assert (the_round(done).phase, sentence_of(done.reason)) == (RoundPhase.AGGREGATING, "")
+
+
+def test_those_who_are_done_may_go() -> None:
+    run = collecting("ann", "bob")
+    after = absences.drop_absent(run, absent=absent(*COHORT), quorum=TWO, now=5.0)
+    assert set(the_round(after).dropped) == {"cat", "zoe"}
+
+
+def test_a_reason_is_kept_from_the_first_time() -> None:
+    run = absences.drop_absent(
+        collecting("ann"), absent={"zoe": Dropped(DropReason.SILENT, "since then")}, quorum=TWO, now=5.0
+    )
+    after = absences.drop_absent(run, absent={"zoe": LOST}, quorum=TWO, now=6.0)
+    assert after is run
+
+
+def test_dropped_clients_do_not_count_towards_the_quorum_until_they_move() -> None:
+    run = absences.drop_absent(collecting("ann"), absent=absent("cat", "zoe"), quorum=TWO, now=5.0)
+    waiting = absences.drop_absent(run, absent=absent("bob", "cat", "zoe"), quorum=TWO, now=6.0)
+    assert waiting.reason is not None
+    assert set(the_round(waiting).dropped) == {"cat", "zoe"}, "bob is still waited for"
+    after = absences.drop_absent(waiting, absent=absent("bob", "cat"), moving=["zoe"], quorum=TWO, now=7.0)
+    assert (after.reason, set(the_round(after).dropped)) == (None, {"bob", "cat"})
 
 
 def test_who_gave_no_update_is_not_waited_for_to_report_but_may() -> None:
@@ -107,6 +157,19 @@ def test_reports_need_the_quorum_too() -> None:
     assert (run.reason, set(the_round(run).dropped)) == (None, {"bob", "cat", "zoe"})
 
 
+@pytest.mark.parametrize("status", [status for status in RunStatus if status is not RunStatus.RUNNING])
+def test_only_a_running_run_is_looked_at(status: RunStatus) -> None:
+    run = replace(collecting("ann", "bob"), status=status)
+    assert absences.drop_absent(run, absent=absent("cat", "zoe"), quorum=TWO, now=5.0) is run
+
+
+def test_a_paused_run_closes_with_its_last_update_and_one_that_ends_does_not() -> None:
+    run = collecting(*COHORT)
+    assert the_round(round_parts.close_updates(replace(run, status=RunStatus.PAUSED), now=5.0)).phase == "aggregating"
+    stopping = replace(run, status=RunStatus.STOPPING)
+    assert round_parts.close_updates(stopping, now=5.0) is stopping
+
+
 # Quarantine
 
 
@@ -125,6 +188,18 @@ def test_a_quarantined_client_is_out_of_the_open_round_and_of_every_later_one() 
     assert later.roster == COHORT, "its operator still sees it there"
     assert task_in(after, "zoe") is None
     assert next_task([after], "zoe", None).detail.endswith("has quarantined this client: three updates were refused")
+
+
+def test_what_a_quarantined_client_committed_stays_and_its_retry_is_answered_as_before() -> None:
+    run = members.quarantine(collecting("ann", "zoe"), "zoe", "poison")
+    assert the_round(run).dropped == {}
+    assert round_parts.add_update(run, 1, an_update("zoe"), now=5.0) is run
+    assert round_waits.waited_for(run) == ("bob", "cat")
+
+
+def test_a_quarantined_client_is_not_waited_for_to_report() -> None:
+    run = members.quarantine(evaluating(*COHORT, reported=("ann", "bob", "cat")), "zoe", "poison")
+    assert round_waits.is_evaluated(run)
 
 
 @pytest.mark.parametrize("quorum", [WHOLE_COHORT, Quorum(domains=dict(zip(COHORT, "xxyz", strict=True)))])
@@ -171,6 +246,19 @@ def test_who_gave_no_update_is_named_where_only_its_report_can_make_the_quorum()
     assert round_waits.is_evaluated(round_parts.add_evaluation(after, 1, an_evaluation("cat")), TWO)
 
 
+def test_quarantine_again_or_of_a_run_that_has_ended_changes_nothing() -> None:
+    run = members.quarantine(collecting(), "zoe", "poison")
+    assert members.quarantine(run, "zoe", "other") is run
+    ended = replace(collecting(), status=RunStatus.COMPLETED)
+    assert members.quarantine(ended, "zoe", "poison") is ended
+
+
+def test_a_client_may_be_quarantined_before_it_ever_comes_and_between_rounds() -> None:
+    run = members.quarantine(a_run(RunStatus.PENDING, roster=COHORT), "bob", "configured")
+    assert run_facts.eligible(run) == ("ann", "cat", "zoe")
+    assert the_round(opening.open_round(run, 1, cohort_size=None, now=1.0)).cohort == ("ann", "cat", "zoe")
+
+
 def test_a_quorum_that_quarantine_makes_impossible_is_said_without_any_deadline() -> None:
     run = collecting("ann")
     for name in ("bob", "cat", "zoe"):
@@ -194,3 +282,16 @@ def test_a_run_without_any_client_says_so_and_goes_on_when_one_joins() -> None:
     assert opening.next_step(run, cohort_size=None, now=1.0, fails=True).status is RunStatus.FAILED
     opened = opening.next_step(members.admit(waiting, ["zoe"]), cohort_size=None, now=3.0)
     assert (the_round(opened).cohort, sentence_of(opened.reason)) == (("zoe",), "")
+
+
+def test_the_first_model_is_not_asked_of_a_quarantined_client() -> None:
+    run = members.quarantine(a_run(RunStatus.RUNNING, roster=COHORT), "ann", "poison")
+    opened = opening.open_round(run, 0, cohort_size=None, now=1.0)
+    assert the_round(opened).cohort == ("bob",)
+    asked = absences.drop_absent(members.quarantine(opened, "bob", "poison"), absent=absent("cat"), now=7.0)
+    assert (the_round(asked).cohort, set(the_round(asked).dropped)) == (("bob", "zoe"), {"bob"})
+    assert the_round(asked).phase_started_at == {"initialising": 7.0}
+    task = task_in(asked, "zoe")
+    assert task is not None
+    assert task.kind is TaskKind.INIT
+    assert task_in(asked, "bob") is None

@@ -14,7 +14,7 @@ from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.reasons import Reason, Stated, StoppedEarly, sentence_of
 from fedplcc.shared.scoring.histograms import bins_of, histograms_of
-from fedplcc.shared.types import EvaluationCounts, Event, Round, RoundPhase, RunStatus, ScoreHistograms
+from fedplcc.shared.types import Evaluation, EvaluationCounts, Event, Round, RoundPhase, RunStatus, ScoreHistograms
 from fedplcc.shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -44,6 +44,26 @@ def test_a_domain_without_a_report_or_test_samples_is_none_and_left_out_of_mean_
         "sea": None,
         "mean": 0.5,
         "worst": 0.5,
+    }
+
+
+def test_joining_is_worth_what_a_clients_own_model_has_above_its_images_alone() -> None:
+    both = [report("ann", "city", correct, 10, model=model) for model, correct in (("local", 9), ("alone", 7))]
+    of_one = [replace(both[0], counts=both[0].counts + both[1].counts), report("bob", "city", 5, 10, model="local")]
+    of_none = [report("eve", "farm", 0, 0, model="local"), report("zoe", "farm", 5, 10)]
+    assert results.joining_by_client([*of_one, *of_none]) == {"ann": pytest.approx(0.2)}
+    assert results.joining_by_client([]) == {}
+
+
+def test_joining_is_counted_by_the_runs_score() -> None:
+    counts = tuple(
+        EvaluationCounts("test", model, correct=correct, total=(90, 10))
+        for model, correct in (("local", (80, 8)), ("alone", (88, 2)))
+    )
+    reports = [Evaluation(client_id="ann", domain="city", counts=counts)]
+    assert results.joining_by_client(reports) == {"ann": pytest.approx(-0.02)}
+    assert results.joining_by_client(reports, is_balanced=True) == {
+        "ann": pytest.approx((80 / 90 + 0.8 - 88 / 90 - 0.2) / 2)
     }
 
 
@@ -164,6 +184,21 @@ def a_committed_round(**changes: Any) -> Any:
     )
 
 
+def test_a_metrics_line_sums_up_its_round() -> None:
+    line = results.metrics_line(a_committed_round(), domains=DOMAINS, num_global_prototypes=5)
+    assert line == {
+        "round": 3,
+        "accuracy": {"ann-domain": 1.0, "bob-domain": 0.2, "mean": 0.6, "worst": 0.2},
+        "loss": {"ce": pytest.approx(1 / 3), "contra": 2.0},
+        "prototypes": {"local": 6, "global": 5},
+        "num_examples": 24,
+        "num_excluded": 3,
+        "cohort": ["ann", "bob"],
+        "model_sha256": a_blob("new").sha256,
+        "prototypes_sha256": a_blob("new prototypes").sha256,
+    }
+
+
 DOMAINS = {"ann": "ann-domain", "bob": "bob-domain"}
 
 
@@ -181,6 +216,15 @@ def test_a_metrics_line_has_the_same_bytes_in_any_order_of_arrival_and_at_any_sp
         canonical_json(results.metrics_line(one, domains=DOMAINS, num_global_prototypes=5)) for one in (current, slower)
     }
     assert len(lines) == 1
+
+
+def test_a_timings_line_says_where_the_time_went() -> None:
+    line = results.timings_line(a_committed_round(), now=16.0)
+    assert line["seconds"] == {"collecting": 4.0, "aggregating": 0.5, "evaluating": 1.5, "total": 6.0}
+    assert line["clients"]["ann"] == {"train_seconds": 0.7, "evaluation_seconds": 0.2}
+    sizes = [blob.size_bytes for update in a_committed_round().updates.values() for blob in update.payload.blobs]
+    assert line["bytes_received"] == sum(sizes)
+    json.dumps(line, allow_nan=False)
 
 
 def test_the_manifest_names_everybody_who_was_admitted_with_their_machines() -> None:
@@ -209,6 +253,12 @@ def test_the_manifest_says_why_a_run_ended_before_its_last_round() -> None:
     assert ending(RunStatus.STOPPED, Stated("by hand")) == {"status": "stopped", "reason": "by hand"}
     assert ending(RunStatus.COMPLETED, None) == {}
     assert ending(RunStatus.RUNNING, Stated("waits")) == {}
+
+
+def test_seconds_that_two_processes_measured_are_not_told() -> None:
+    line = results.timings_line(a_committed_round(), now=16.0, interrupted={"aggregating"})
+    assert line["seconds"] == {"collecting": 4.0, "aggregating": None, "evaluating": 1.5, "total": None}
+    json.dumps(line, allow_nan=False)
 
 
 def uneven(correct: tuple[int, ...], total: tuple[int, ...], **validation: tuple[int, ...]) -> Round:

@@ -30,6 +30,15 @@ def test_another_interpreter_draws_the_same_cohort() -> None:
     assert done.stdout.strip() == repr(cohort())
 
 
+def test_without_a_size_or_with_a_large_one_everybody_takes_part() -> None:
+    assert cohort(size=None) == cohort(size=20) == cohort(size=500) == ROSTER
+
+
+def test_seed_and_round_each_draw_another_cohort() -> None:
+    assert len({cohort(seed=seed) for seed in range(30)}) > 20
+    assert len({cohort(number=number) for number in range(30)}) > 20
+
+
 def test_a_client_that_joins_displaces_at_most_one_other_and_one_that_leaves_is_replaced_by_one() -> None:
     for number in range(1, 30):
         before, after = cohort(number=number), cohort((*ROSTER, "newcomer"), number=number)
