@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.rounds.validation import Best, best_of_lines
 from fedplcc.shared.chance import RunWarningKind
 from fedplcc.shared.errors import BlobNotFound, RoundNotFound
 from fedplcc.shared.reasons import StoppedEarly, sentence_of
@@ -124,6 +125,36 @@ def test_one_client_that_validates_of_its_own_accord_ends_no_run_and_leaving_it_
         assert federation.run_to_end(created.run_id).reason == StoppedEarly(best_round=4, patience=2)
 
 
+def test_where_one_client_reports_alone_it_ends_no_run_and_chooses_no_round(federation: LocalFederation) -> None:
+    run = whole(federation, patience=1, cohort_size=1)
+    assert (run.round_number, run.reason, federation.coordinator.best_round(run)) == (len(HITS), None, None)
+    assert best_rounds(federation, run) == []
+
+
+def test_a_run_of_one_client_validates_on_the_images_of_this_client(tmp_path: Path) -> None:
+    with Frugal(tmp_path, [Validating("ann")]) as federation:
+        federation.join()
+        run = whole(federation, patience=2)
+        assert (run.reason, federation.coordinator.best_round(run)) == (StoppedEarly(best_round=4, patience=2), 4)
+
+
+def test_a_run_ends_early_only_in_a_round_that_is_evaluated(federation: LocalFederation) -> None:
+    seldom = {"every": 2, "last": 1}
+    run = federation.run_to_end(
+        federation.create("fedplcc", run={"rounds": 8, "patience": 3}, evaluation=seldom).run_id
+    )
+    assert best_rounds(federation, run) == [(2, 0.4), (4, 0.9)]
+    assert run.round_number == 8, "rounds 5 and 7 are not evaluated, and round 6 is only two after the best one"
+    run = federation.run_to_end(
+        federation.create("fedplcc", run={"rounds": 8, "patience": 2}, evaluation=seldom).run_id
+    )
+    assert (run.round_number, run.reason) == (6, StoppedEarly(best_round=4, patience=2))
+    run = federation.run_to_end(
+        federation.create("fedplcc", run={"rounds": 8, "patience": 1}, evaluation=seldom).run_id
+    )
+    assert (run.round_number, run.reason) == (6, StoppedEarly(best_round=4, patience=1)), "the first that can be better"
+
+
 def test_without_validation_images_nothing_is_the_best_and_nothing_ends_early(tmp_path: Path) -> None:
     with Frugal(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
         federation.join()
@@ -162,6 +193,19 @@ def test_where_classes_are_uneven_the_best_round_is_that_of_the_best_balanced_ac
         assert listed.mean_accuracy == pytest.approx(0.5)
 
 
+def test_the_best_model_is_kept_where_a_later_round_has_another_score(tmp_path: Path) -> None:
+    with Frugal(tmp_path, [Uneven("ann"), Validating("bob")]) as federation:
+        federation.join()
+        left = federation.create(
+            "fedavg", run={"rounds": 6}, data={"validation_every": 5}, membership={"ann": "-2"}
+        ).run_id
+        while not (run := federation.coordinator.get_run(left)).status.is_final:
+            federation.step()
+            federation.coordinator.garbage_collection.collect()
+        assert federation.coordinator.best_round(run) == 2, "by balanced accuracy, which later rounds have not"
+        assert kept_models(federation, run) == [0, 2, 6]
+
+
 class Hopeless(NumpyClient):
     """A client whose validation images no model names."""
 
@@ -183,3 +227,18 @@ def test_a_round_is_no_better_for_a_hard_domain_that_is_away(tmp_path: Path, res
         assert [number for number, _ in best_rounds(federation, run)] == [1, 2], (
             "round 3 has 2 hits after 4, and a mean of 20%"
         )
+
+
+def test_rounds_are_compared_by_the_score_of_the_first_that_was_validated() -> None:
+    plain = {"round": 1, "accuracy_validation": {"a": 0.5, "mean": 0.5}}
+    both = {
+        "round": 2,
+        "accuracy_validation": {"a": 0.4, "mean": 0.4},
+        "balanced_accuracy_validation": {"a": 0.9, "mean": 0.9},
+    }
+    assert best_of_lines([plain, both]) == Best(1, 0.5)
+    lone = {**plain, "round": 3, "accuracy_validation": {"a": 1.0, "mean": 1.0}}
+    assert best_of_lines([both, lone]) == Best(2, 0.9, "balanced_accuracy")
+    assert best_of_lines([{"round": 1}]) is None
+    other = {"round": 4, "accuracy_validation": {"a": 0.4, "b": 0.9, "mean": 0.65}}
+    assert best_of_lines([plain, other]) == Best(1, 0.5), "by the domain that both have"

@@ -71,3 +71,17 @@ def test_a_reading_that_cannot_be_is_said_once_and_the_heartbeat_counts(
     ]
     assert [line["reading"] for line in told].count("batch_seconds") == 1
     assert len(told) == MAX_LEFT_OUT
+
+
+def test_a_problem_outlives_a_new_connection_of_the_same_instance_and_ends_with_work_done(tmp_path: Path) -> None:
+    ann = NumpyClient("ann")
+    local = LocalFederation(tmp_path, [ann])
+    local.join()
+    run = local.coordinator.create_run("request", a_document(clients=("ann",)))
+    problem = ClientProblem(reason="INVALID_DATA", detail="no", is_fatal=True)
+    local.coordinator.heartbeat(Heartbeat(client_id="ann", problem=problem), ann.token)
+    local.join()
+    assert [client.problem for client in local.coordinator.list_clients()] == [problem]
+    local.run_to_end(run.run_id)
+    assert [client.problem for client in local.coordinator.list_clients()] == [None]
+    local.store.close()

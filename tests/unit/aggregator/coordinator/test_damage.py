@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedplcc.shared.reasons import BlobDamaged, UpdateDamaged, sentence_of
-from fedplcc.shared.steering import ResumeRun
+from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
 from fedplcc.shared.types import BlobRef, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 
@@ -99,6 +99,43 @@ def test_a_client_whose_stored_update_is_damaged_is_asked_again_and_the_run_ends
         assert federation.metrics_lines(run.run_id) == lines
         (event,) = federation.events(run.run_id, "update_damaged")
         assert (event.client_id, event.round, event.data) == ("bob", 1, {"sha256s": [blob.sha256]})
+
+
+def test_a_client_whose_update_was_damaged_may_be_damaged_again(folder: Path) -> None:
+    lines = undisturbed(folder)
+    with LocalFederation.small(folder / "damaged") as federation:
+        run = collected(federation)
+        keys = []
+        for _ in range(3):
+            blob = blobs_of(federation.coordinator.get_run(run.run_id), "bob")[0]
+            federation.start_again()
+            flip(federation.path_of(blob))
+            federation.coordinator.work()
+            federation.join()
+            bob = federation.clients["bob"]
+            keys.append(federation.task(bob).key)
+            federation.perform(bob, federation.task(bob))
+        assert len(set(keys)) == 3, "each is another task for a trainer that has done the one before"
+        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+        assert federation.metrics_lines(run.run_id) == lines
+
+
+def test_a_run_that_waits_for_a_damaged_update_can_be_paused_resumed_and_stopped(folder: Path) -> None:
+    with LocalFederation.small(folder / "damaged") as federation:
+        run = collected(federation)
+        blob = blobs_of(run, "bob")[0]
+        federation.start_again()
+        flip(federation.path_of(blob))
+        federation.coordinator.work()
+        coordinator = federation.coordinator
+        coordinator.steer(run.run_id, PauseRun(now=True))
+        run = coordinator.steer(run.run_id, ResumeRun())
+        assert run.reason == UpdateDamaged(round_number=1, blobs={"bob": (blob.sha256,)}), "it still waits"
+        federation.coordinator.tick()
+        assert coordinator.get_run(run.run_id).reason == run.reason
+        coordinator.steer(run.run_id, StopRun(reason="enough"))
+        coordinator.tick()
+        assert coordinator.get_run(run.run_id).status is RunStatus.STOPPED
 
 
 @pytest.mark.parametrize("which", ["model", "prototypes"])

@@ -152,6 +152,19 @@ def test_results_of_a_damaged_row_are_not_given_out(folder: Path, statement: str
         assert federation.coordinator.get_run(run.run_id).status is RunStatus.COMPLETED
 
 
+@pytest.mark.parametrize("value", ["'x'", "json_set(\"update\", '$.num_examples', 7)"])
+def test_a_client_joins_though_the_row_of_its_last_update_is_damaged(folder: Path, value: str) -> None:
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run()
+        federation.store.close()
+        with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection, connection:
+            connection.execute(f'UPDATE updates SET "update" = {value}')
+        federation.restart()
+        other = federation.create("fedavg")
+        assert federation.run_to_end(other.run_id).status is RunStatus.COMPLETED
+        assert run.run_id != other.run_id
+
+
 def test_every_value_is_read_as_it_was_written(folder: Path) -> None:
     """A digest that is computed of what is written must be that of what is read, on whatever the row holds."""
     with LocalFederation.small(folder) as federation:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.aggregator.garbage import collection
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.store.blobs.files import BlobFiles
 from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.shared.errors import ClientInOpenRun, ClientNotFound, RequestIdReused, RunDeleted, RunIsOpen, RunNotFound
 from fedplcc.shared.run_lists import LabelChange, RunQuery, RunShow
-from fedplcc.shared.steering import PauseRun, StopRun
+from fedplcc.shared.steering import ExtendRun, PauseRun, StopRun
 from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -42,6 +43,25 @@ def test_a_deleted_run_frees_the_bytes_that_the_answer_says(federation: LocalFed
     federation.coordinator.garbage_collection.collect()
     assert files(folder) == after
     assert federation.coordinator.artifact(kept.run_id, -1, "model")
+
+
+def test_a_run_that_begins_with_a_deleted_runs_model_keeps_it(federation: LocalFederation, folder: Path) -> None:
+    first = ended(federation, "first")
+    assert first.model is not None
+    document = a_document("fedplcc", run={"rounds": 1, "name": "second", "initial_model": f"run:{first.run_id}"})
+    second = federation.coordinator.create_run("second", document)
+    federation.coordinator.delete_run(first.run_id)
+    assert first.model.sha256 in files(folder)
+    federation.run_to_end(second.run_id)
+    federation.coordinator.garbage_collection.collect()
+    assert first.model.sha256 in files(folder)
+
+
+def test_who_has_just_read_a_run_that_is_deleted_gets_what_it_was(federation: LocalFederation) -> None:
+    run = ended(federation, "one")
+    federation.start_again()
+    federation.coordinator.delete_run(run.run_id)
+    assert federation.coordinator.manifest(run)["run_id"] == run.run_id
 
 
 def test_a_deleted_run_is_gone_for_every_call_but_its_line(federation: LocalFederation) -> None:
@@ -128,6 +148,30 @@ def test_a_restart_finishes_a_deletion(
     assert files(folder) == {}
 
 
+def test_a_deletion_does_not_wait_for_all_runs_to_be_read(
+    federation: LocalFederation, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just after a start it is not known what others keep: the blobs go once it is."""
+    runs = [ended(federation, f"run{number}", rounds=2 + number) for number in range(4)]
+    monkeypatch.setattr(collection, "MOST_READING_S", -1.0)
+    for run in runs[:3]:
+        federation.restart()
+        before = files(folder)
+        freed_bytes = federation.coordinator.delete_run(run.run_id)
+        assert freed_bytes == sum(before.values()) - sum(files(folder).values())
+        assert run is not runs[0] or freed_bytes == 0
+        assert federation.store.deleted_runs(with_rows=True) == []
+        federation.coordinator.garbage_collection.collect()
+        assert federation.coordinator.artifact(runs[3].run_id, -1, "model")
+    kept = files(folder)
+    federation.restart()
+    federation.coordinator.garbage_collection.collect()
+    assert files(folder) == kept
+    federation.coordinator.delete_run(runs[3].run_id)
+    federation.coordinator.garbage_collection.collect()
+    assert files(folder) == {}
+
+
 def test_a_backup_makes_the_blobs_wait(federation: LocalFederation, folder: Path) -> None:
     run = ended(federation, "gone")
     federation.coordinator.garbage_collection.collect()
@@ -188,6 +232,16 @@ def test_a_client_of_an_open_run_cannot_be_forgotten(federation: LocalFederation
     federation.coordinator.steer(run.run_id, StopRun())
     federation.run_to_end(run.run_id)
     federation.coordinator.forget_client("ann")
+
+
+def test_a_run_that_went_on_after_its_end_frees_all_that_it_kept(federation: LocalFederation, folder: Path) -> None:
+    run = ended(federation, "longer")
+    federation.coordinator.garbage_collection.collect()
+    federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
+    federation.run_to_end(run.run_id)
+    federation.coordinator.garbage_collection.collect()
+    before = sum(files(folder).values())
+    assert federation.coordinator.delete_run(run.run_id) == before - sum(files(folder).values()) > 0
 
 
 def test_a_deleted_run_gives_its_rows_room_back(federation: LocalFederation, folder: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fedplcc.shared.types import ClientActivity, ClientProblem, Heartbeat
+from fedplcc.aggregator.ledger.event_log import log_event
+from fedplcc.shared.process.log import bind
+from fedplcc.shared.types import ClientActivity, ClientProblem, Event, Heartbeat
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.captured_logs import logged
@@ -57,3 +59,11 @@ def test_trouble_is_a_warning_with_its_hint(tmp_path: Path) -> None:
             ("ann", "warning"),
             ("bob", "warning"),
         ]
+
+
+def test_an_event_of_no_client_is_not_taken_for_one_of_whose_call_brought_it_about() -> None:
+    with logged() as lines, bind(client_id="ann", request_id="r-7"):
+        log_event(Event(type="run_failed", run_id="r", round=3, data={"reason": "no quorum"}, time=1.0))
+    (line,) = lines()
+    expected = {"level": "error", "client_id": None, "request_id": "r-7", "round": 3, "reason": "no quorum"}
+    assert line | expected == line

@@ -11,13 +11,14 @@ import pytest
 from fedplcc.aggregator.coordinator.extensions import MOST_STATES, longer, stateful
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.errors import InvalidConfig, InvalidTransition, TooManyOpenRuns
+from fedplcc.shared.errors import InvalidConfig, InvalidTransition, RequestIdReused, TooManyOpenRuns
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.steering import ExtendRun, StopRun
 from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.method_settings import with_a_length
+from tests.unit.aggregator.coordinator.test_best_round import Frugal, Validating
 
 DAY_S = 86_400.0
 
@@ -50,6 +51,16 @@ def test_an_extended_run_is_the_one_that_was_longer_from_the_start(method: str, 
     assert federation.metrics_lines(run.run_id) == federation.metrics_lines(whole.run_id)
     assert extended.model == whole.model
     assert [event.data["rounds"] for event in federation.events(run.run_id, "run_extended")] == [5]
+
+
+def test_a_request_that_is_repeated_extends_once(federation: LocalFederation) -> None:
+    run = ended(federation)
+    federation.coordinator.steer(run.run_id, ExtendRun(rounds=3), request_id="more")
+    federation.run_to_end(run.run_id)
+    again = federation.coordinator.steer(run.run_id, ExtendRun(rounds=3), request_id="more")
+    assert (again.status, again.total_rounds) == (RunStatus.COMPLETED, 3)
+    with pytest.raises(RequestIdReused):
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=4), request_id="more")
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
@@ -98,6 +109,14 @@ def test_a_run_that_has_not_completed_does_not_go_on(federation: LocalFederation
     federation.step()
     with pytest.raises(InvalidTransition, match="is stopped: only a completed run goes on"):
         federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
+
+
+def test_a_run_that_stopped_early_names_the_better_way(tmp_path: Path) -> None:
+    with Frugal(tmp_path, [Validating("ann"), Validating("bob")]) as federation:
+        federation.join()
+        run = federation.run_to_end(federation.create("fedavg", run={"rounds": 8, "patience": 2}).run_id)
+        with pytest.raises(InvalidTransition, match=rf"run\.initial_model = run:{run.run_id}@4"):
+            federation.coordinator.steer(run.run_id, ExtendRun(rounds=9))
 
 
 def test_there_must_be_room_for_another_open_run(tmp_path: Path) -> None:

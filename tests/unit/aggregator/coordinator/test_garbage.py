@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -18,18 +19,26 @@ from fedplcc.aggregator.garbage.rules import (
     prototypes_of,
 )
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.aggregator.store.opening import open_store
 from fedplcc.shared.errors import BlobNotFound, StoreUnavailable
 from fedplcc.shared.steering import PauseRun
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task
+from fedplcc.state.replay import replay
 from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.failing_disk import Disk, Killed
 from tests.support.records.builders import a_blob, a_round, a_run, an_update
 from tests.unit.aggregator.test_crash_recovery import assert_named_blobs_are_whole, named_blobs
+
+
+def assert_named_blobs_are_whole_now(federation: LocalFederation, folder: Path) -> None:
+    with no_collection(folder):
+        assert_named_blobs_are_whole(folder)
+
 
 COLLECTING, EVALUATING, COMMITTED = RoundPhase.COLLECTING, RoundPhase.EVALUATING, RoundPhase.COMMITTED
 
@@ -55,6 +64,13 @@ def test_last_rounds_stay_and_what_a_run_that_ended_left_open_does_not(
     phase: RoundPhase, status: RunStatus, keep: Keep, expected: KeptRounds
 ) -> None:
     assert kept_rounds(a_run(status, current_round=a_round(10, phase)), keep) == expected
+
+
+def test_a_run_without_rounds_needs_what_it_begins_with() -> None:
+    run = a_run(RunStatus.PENDING, current_round=None)
+    assert run.model is not None
+    assert run.prototypes is not None
+    assert needed_blobs(run, {}, Keep()) == {run.model.sha256, run.prototypes.sha256}
 
 
 def test_what_is_needed_of_a_run_is_all_that_and_nothing_else() -> None:
@@ -142,6 +158,25 @@ def test_the_default_keeps_the_first_and_the_last_models_one_round_s_updates_and
             federation.coordinator.artifact(run.run_id, 3, "model")
 
 
+def test_a_smaller_setting_takes_away_what_a_larger_one_kept_and_replay_still_works(folder: Path) -> None:
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run(rounds=8)
+        before: set[str] | None = None
+        for prototypes in (None, 5, 3, 0):
+            federation.keep = Keep(models=2, prototypes=prototypes, updates=2)
+            federation.restart()
+            federation.coordinator.garbage_collection.collect()
+            left = files(folder)
+            assert before is None or left < before
+            first = 0 if prototypes is None else 9 - prototypes
+            assert prototypes_of_rounds(federation, run, *range(first, 9)) <= left
+            gone = prototypes_of_rounds(federation, run, *range(1, min(first, 6)))
+            assert not gone & left
+            assert replay(folder, run.run_id, 7).is_equal
+            assert replay(folder, run.run_id, 8).is_equal
+            before = left
+
+
 def test_a_run_that_goes_on_from_another_s_model_keeps_it_when_that_one_s_is_collected(folder: Path) -> None:
     with Tidy.small(folder) as federation:
         federation.join()
@@ -214,6 +249,35 @@ def test_what_is_collected_while_it_is_asked_for_is_no_damage(folder: Path, monk
         assert federation.coordinator.transfers._whole_path(None, blob) == path
 
 
+def test_commits_of_the_very_bytes_that_are_being_collected_lose_nothing(folder: Path) -> None:
+    with LocalFederation.small(folder) as federation:
+        federation.keep = Keep(models=1, prototypes=0, updates=0)
+        federation.restart()
+        ending, failures = threading.Event(), list[BaseException]()
+
+        def collect() -> None:
+            try:
+                while not ending.is_set():
+                    federation.coordinator.garbage_collection.collect()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=collect)
+        thread.start()
+        try:
+            lines = []
+            for number in range(8):
+                run = federation.whole_run(rounds=3, request_id=f"request {number}")
+                assert run.status is RunStatus.COMPLETED
+                lines.append(federation.metrics_lines(run.run_id))
+                assert_named_blobs_are_whole_now(federation, folder)
+        finally:
+            ending.set()
+            thread.join()
+        assert not failures
+        assert all(line == lines[0] for line in lines)
+
+
 # Crashes and full disks
 
 
@@ -250,6 +314,23 @@ def test_a_crash_between_any_two_steps_loses_nothing_and_leaves_nothing_for_good
             assert federation.metrics_lines(run.run_id) == lines, f"killed before step {step}"
             federation.coordinator.garbage_collection.collect()
             assert files(folder / str(step)) == results_of(federation, run, 0, 2), f"killed before step {step}"
+
+
+def test_a_disk_that_fails_in_a_collection_is_told_and_the_next_one_does_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    with LocalFederation.small(folder) as federation:
+        run = federation.whole_run(rounds=8)
+        collection = federation.coordinator.garbage_collection
+        disk.fail_at(3)
+        with pytest.raises(StoreUnavailable):
+            collection.collect()
+        assert disk.steps[:3] == ["begin", "committed", "unlink"]
+        disk.revive()
+        assert collection.is_due()
+        collection.collect()
+        assert files(folder) == named_blobs(folder).keys() >= results_of(federation, run, 0, 8)
 
 
 def test_a_file_that_no_row_names_goes_and_a_stranger_s_stays(folder: Path) -> None:
@@ -299,6 +380,29 @@ def test_uploads_that_nobody_goes_on_with_expire_and_those_that_go_on_stay(
         assert [path.name for path in folder.glob("incoming/*")] == ["bob"]
         assert going_on is not None
         going_on.close()
+
+
+def test_a_model_to_begin_with_expires_when_nobody_has_used_it_for_days(folder: Path) -> None:
+    with LocalFederation.small(folder) as federation:
+        federation.join()
+        used, unused = (to_bytes(NumpyClient("ann").first_model(seed)) for seed in (1, 2))
+        for data in (used, unused):
+            receiver = present(federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, data), "mine"))
+            receiver.write(data)
+            receiver.finish()
+            receiver.close()
+        named = blob_ref(MODEL, used).sha256
+        for path in (folder / "initial").iterdir():
+            os.utime(path, (0, 0))
+        run = federation.create(run={"initial_model": f"sha256:{named}"})
+        federation.coordinator.garbage_collection.collect()
+        assert {path.name for path in folder.glob("initial/*")} == {named, f"{named}.name"}
+        for path in (folder / "initial").iterdir():
+            os.utime(path, (0, 0))
+        federation.coordinator.garbage_collection.collect()
+        assert not list(folder.glob("initial/*"))
+        assert named in files(folder), "the run keeps it"
+        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4])

@@ -14,9 +14,9 @@ import pytest
 from fedplcc.aggregator.ledger.changes import Changes
 from fedplcc.aggregator.ledger.groups import Groups, Waiting
 from fedplcc.aggregator.store.database.sql_store import SqlTransaction
-from fedplcc.shared.errors import LateUpdate, RunDeleted, RunEnded, StoreUnavailable
+from fedplcc.shared.errors import ClientNotFound, LateUpdate, MalformedRequest, RunDeleted, RunEnded, StoreUnavailable
 from fedplcc.shared.run_lists import LabelChange
-from fedplcc.shared.types import ClientActivity, ClientProblem, Heartbeat, Run, RunStatus, TaskKind
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Event, Heartbeat, Run, RunStatus, TaskKind
 from tests.support import present
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -169,6 +169,18 @@ def test_a_database_that_is_away_fails_all_and_changes_nothing(
     assert set(current.updates) == set(NAMES[:3])
 
 
+def test_a_change_that_the_database_refuses_fails_alone(federation: LocalFederation, run: Run, writes: Writes) -> None:
+    poisoned = Event(type="client_problem", client_id="a\0b", data={}, time=1.0)
+    calls = [commit_of(federation, name) for name in NAMES[:2]]
+    calls.insert(1, lambda: federation.coordinator._ledger.together(lambda changes: changes.record(poisoned)))
+    outcomes = at_the_same_time(federation, calls)
+    assert isinstance(outcomes[1], MalformedRequest)
+    assert not isinstance(outcomes[0], Exception)
+    assert not isinstance(outcomes[2], Exception)
+    current = present(federation.coordinator.get_run(run.run_id).current_round)
+    assert set(current.updates) == {NAMES[0], NAMES[1]}
+
+
 def test_a_run_that_ends_within_a_group_takes_nothing_more(
     federation: LocalFederation, run: Run, writes: Writes
 ) -> None:
@@ -184,6 +196,13 @@ def test_a_run_that_ends_within_a_group_takes_nothing_more(
     outcomes = at_the_same_time(federation, [lambda: federation.coordinator._ledger.together(end), commit])
     assert isinstance(outcomes[1], RunEnded | LateUpdate)
     assert federation.coordinator.get_run(run.run_id).status is RunStatus.STOPPED
+
+
+def test_leases_that_expire_together_are_one_transaction(federation: LocalFederation, run: Run, writes: Writes) -> None:
+    federation.clock.now += federation.coordinator._limits.lease_s + 1.0
+    federation.coordinator.tick()
+    assert writes.transactions == 1
+    assert sorted(event.client_id for event in federation.events("", "client_lost")) == sorted(NAMES)
 
 
 def test_leases_that_could_not_be_ended_are_ended_at_the_next_tick(
@@ -287,6 +306,16 @@ def test_an_error_in_the_writing_itself_keeps_nobody_waiting() -> None:
             groups.join(1)
 
 
+def test_a_client_that_joins_again_while_its_lease_ends_stays(federation: LocalFederation) -> None:
+    federation.clock.now += federation.coordinator._limits.lease_s + 1.0
+    name = NAMES[0]
+    client = federation.clients[name]
+    ended = federation.coordinator._sessions.end_expired()
+    federation.coordinator.join(Client(client_id=name, domain=client.domain, num_examples=1), client.token)
+    federation.coordinator._sessions.restore(ended)
+    assert federation.coordinator._sessions.connected() == [name]
+
+
 def labels(federation: LocalFederation, run_id: str, **what: Any) -> Callable[[], object]:
     """Return the call that changes what is noted about a run."""
     return lambda: federation.coordinator.labels.change(run_id, LabelChange(**what))
@@ -310,3 +339,19 @@ def test_a_run_that_is_deleted_while_it_is_archived_or_fetched_back_is_deleted_a
     is_late = isinstance(outcomes[change], RunDeleted)
     assert (found.tags, is_late) == (("before",), True) if order < 0 else (("paper",), False)
     assert federation.store.deleted_runs() == [run_id]
+
+
+def test_two_people_who_note_things_about_a_run_at_once_both_do(federation: LocalFederation, run: Run) -> None:
+    at_the_same_time(
+        federation, [labels(federation, run.run_id, tags=("a",)), labels(federation, run.run_id, notes="b")]
+    )
+    found = federation.store.find_labels(run.run_id)
+    assert (found.tags, found.notes) == (("a",), "b")
+
+
+def test_a_client_that_two_people_forget_at_once_is_forgotten_once(federation: LocalFederation) -> None:
+    federation.join()
+    forget = partial(federation.coordinator.forget_client, NAMES[0])
+    outcomes = at_the_same_time(federation, [forget, forget])
+    assert [type(each) for each in outcomes] == [Client, ClientNotFound]
+    assert len(federation.events("", "client_forgotten")) == 1

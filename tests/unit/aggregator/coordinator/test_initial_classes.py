@@ -62,6 +62,18 @@ def test_known_classes_keep_their_rows_and_the_run_ends(federation: LocalFederat
     assert len(prototypes_of(federation, run, 0)) == 0
 
 
+def test_the_configuration_names_the_classes_by_content(federation: LocalFederation) -> None:
+    source = finished(federation)
+    run = follower(federation, f"run:{source.run_id}")
+    values = json.loads(run.config_json)["run"]
+    assert values["initial_classes"] == ["a", "b", "c"]
+    assert values["initial_model"].startswith("sha256:")
+    by_content = federation.create("fedplcc", run={**values, "rounds": 2}, data={"classes": CLASSES})
+    assert by_content.config_hash == run.config_hash
+    same = federation.create("fedplcc", run={"initial_model": f"run:{source.run_id}"})
+    assert json.loads(same.config_json)["run"]["initial_classes"] is None
+
+
 def test_prototypes_of_the_classes_that_stay_go_on(federation: LocalFederation) -> None:
     source = finished(federation)
     run = follower(federation, f"run:{source.run_id}@2", initial_prototypes=True)
@@ -159,6 +171,13 @@ def test_another_row_of_a_known_class_is_refused(
     assert refusal.value.metadata["check"] == "initial_model"
 
 
+def test_a_new_class_may_have_any_row(begun: tuple[LocalFederation, Task, dict[str, np.ndarray]]) -> None:
+    federation, task, right = begun
+    federation.submit(federation.clients["ann"], task, *first_update(changed(right, "head.weight", 1)))
+    assert task.run is not None
+    assert federation.coordinator.get_run(task.run.run_id).round_number == 1
+
+
 @pytest.mark.parametrize("head", [(), (0,), (0, 1), (0, 1, 2), (99,)])
 def test_other_tensors_than_the_head_cannot_be_called_one(
     begun: tuple[LocalFederation, Task, dict[str, np.ndarray]], head: tuple[int, ...]
@@ -168,6 +187,14 @@ def test_other_tensors_than_the_head_cannot_be_called_one(
         federation.submit(
             federation.clients["ann"], task, *first_update(changed(right, "base.weight", 0), **{HEAD: head})
         )
+
+
+def test_a_model_of_other_features_than_the_prototypes_is_refused(
+    begun: tuple[LocalFederation, Task, dict[str, np.ndarray]],
+) -> None:
+    federation, task, right = begun
+    with pytest.raises(errors.MalformedUpdate, match="7 features, and the prototypes that the run begins with 6"):
+        federation.submit(federation.clients["ann"], task, *first_update(right, feature_dim=(7,)))
 
 
 def test_a_head_of_more_than_a_linear_layer_is_refused_by_name(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import struct
@@ -19,12 +20,29 @@ from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.servicer.run_service import MAX_MODEL_UPLOADS, RunServicer
 from fedplcc.aggregator.store.blobs.reserve import MOST_BYTES
 from fedplcc.shared import errors
+from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.convert.uploads import initial_model_to_proto
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.steering import StopRun
 from fedplcc.shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient
+from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
+
+
+def created(federation: LocalFederation, run: Run) -> dict[str, Any]:
+    (event,) = federation.events(run.run_id, "run_created")
+    return dict(event.data)
+
+
+def refuse(federation: LocalFederation, initial_model: str, kind: type[errors.FedplccError], *said: str) -> None:
+    before = len(federation.coordinator.list_runs(limit=100))
+    with pytest.raises(kind) as refused:
+        a_run(federation, initial_model)
+    for words in said:
+        assert words in refused.value.detail
+    assert len(federation.coordinator.list_runs(limit=100)) == before
+
 
 SIZE = 3
 JOINED = (NumpyClient("ann", size=SIZE), NumpyClient("bob", size=SIZE, counts=(2, 0, 7)))
@@ -96,12 +114,70 @@ def test_a_file_and_the_run_that_it_came_from_give_the_same_bytes_in_every_round
     assert by_file.config_hash == by_run.config_hash
 
 
+def test_the_configuration_holds_the_content_and_the_history_where_it_came_from(federation: LocalFederation) -> None:
+    source = federation.create(run={"rounds": 3})
+    while federation.coordinator.get_run(source.run_id).round_number < 3:
+        federation.step()
+    run = a_run(federation, f"run:{source.run_id}")
+    sha256 = hashlib.sha256(model_of(federation, source, 2)).hexdigest()
+    assert json.loads(run.config_json)["run"]["initial_model"] == f"sha256:{sha256}"
+    assert parse_run_config(json.loads(run.config_json)).hash == run.config_hash
+    came_from = {"sha256": sha256, "run_id": source.run_id, "round": 2}
+    assert created(federation, run) == {"config_hash": run.config_hash, "initial_model": came_from}
+    assert federation.coordinator.manifest(run)["initial_model"] == came_from
+
+    uploaded = a_run(federation, hold(federation, a_model(), "best.safetensors"))
+    assert created(federation, uploaded)["initial_model"]["name"] == "best.safetensors"
+    assert "initial_model" not in created(federation, source)
+    assert federation.coordinator.manifest(source)["initial_model"] is None
+
+
+def test_the_same_request_gives_the_same_run_although_the_other_run_went_on(federation: LocalFederation) -> None:
+    source = federation.create(run={"rounds": 2})
+    while federation.coordinator.get_run(source.run_id).round_number < 2:
+        federation.step()
+    document = a_document(clients=("ann", "bob"), run={"initial_model": f"run:{source.run_id}"})
+    run = federation.coordinator.create_run("request", document)
+    federation.run_to_end(source.run_id)
+    assert federation.coordinator.create_run("request", document).run_id == run.run_id
+    with pytest.raises(errors.RequestIdReused):
+        federation.coordinator.create_run("request", a_document(clients=("ann", "bob")))
+
+
+def test_a_run_that_has_not_begun_has_no_committed_model(federation: LocalFederation) -> None:
+    run = a_run(federation, hold(federation, a_model()))
+    with pytest.raises(errors.RoundNotFound, match="has not committed any round"):
+        federation.coordinator.artifact(run.run_id, -1, "model")
+    with pytest.raises(errors.RoundNotFound, match="has not committed any round"):
+        a_run(federation, f"run:{run.run_id}")
+    federation.coordinator.steer(run.run_id, StopRun())
+
+
+def test_a_model_that_is_held_is_not_received_again(federation: LocalFederation) -> None:
+    named = hold(federation, a_model())
+    assert federation.coordinator.initial_models.begin_upload(blob_ref(MODEL, a_model()), "again") is None
+    federation.restart()
+    assert a_run(federation, named).model == blob_ref(MODEL, a_model())
+
+
 def test_what_only_clients_have_sent_cannot_be_begun_with(federation: LocalFederation) -> None:
     run = federation.create(run={"rounds": 1})
     federation.run_to_end(run.run_id)
     (update, _other) = federation.store.find_round(run.run_id, 1).updates.values()  # type: ignore[union-attr]
     with pytest.raises(errors.BlobNotFound):
         a_run(federation, f"sha256:{update.payload.tensor_groups[0].sha256}")
+
+
+def test_what_is_not_there_is_refused_with_a_sentence_and_creates_nothing(federation: LocalFederation) -> None:
+    source = federation.create(run={"rounds": 2})
+    federation.step()
+    refuse(federation, "run:no-such-run", errors.RunNotFound, "run.initial_model = 'run:no-such-run': there is no run")
+    refuse(
+        federation, f"run:{source.run_id}@2", errors.RoundNotFound, "run.initial_model = ", "has not committed round 2"
+    )
+    refuse(federation, f"run:{source.run_id}@9", errors.RoundNotFound, "has not committed round 9")
+    refuse(federation, f"sha256:{'ab' * 32}", errors.BlobNotFound, "holds no model", "file:PATH", "fedplcc run start")
+    refuse(federation, "file:model.safetensors", errors.InvalidConfig, "no files of yours", "fedplcc run start")
 
 
 @pytest.mark.parametrize(

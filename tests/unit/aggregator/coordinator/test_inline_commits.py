@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedplcc.aggregator.ledger.limits import Limits
-from fedplcc.shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, MalformedUpdate, StaleRound
+from fedplcc.shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, MalformedUpdate, StaleRound, UpdateConflict
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
 from fedplcc.shared.types import CommittedUpdate, Run, RunStatus, Task, Update
 from tests.support.failpoints import hooked
@@ -48,6 +48,44 @@ def test_inline_and_uploaded_updates_end_in_the_same_bytes(tmp_path: Path) -> No
             assert (federation.folder / "incoming" / "ann").exists() is False
             ends.append((run.model, run.prototypes, federation.metrics_lines(run.run_id)))
     assert ends[0] == ends[1]
+
+
+def test_one_blob_may_be_uploaded_and_the_other_come_with_the_commit(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = federation.work(ann)
+    (model, data), (_prototypes, vectors) = blobs.items()
+    federation.upload(ann, task, {model: data})
+    with pytest.raises(BlobNotFound):
+        commit(federation, ann, task, update)
+    commit(federation, ann, task, update, vectors)
+    assert not (federation.folder / "incoming" / "ann").exists()
+
+
+def test_a_repeated_inline_commit_gets_the_first_answer(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = federation.work(ann)
+    first = commit(federation, ann, task, update, *blobs.values())
+    before, kept = federation.coordinator.get_run(run.run_id), files(federation)
+    assert commit(federation, ann, task, replace(update, timings={"train_seconds": 9.0}), *blobs.values()) == first
+    assert commit(federation, ann, task, update) == first
+    federation.restart()
+    assert commit(federation, ann, task, update, *blobs.values()) == first
+    assert federation.coordinator.get_run(run.run_id).current_round == before.current_round
+    assert files(federation) == kept
+    assert len(federation.events(run.run_id, "update_committed")) == 2  # of rounds 0 and 1
+
+
+def test_another_inline_update_is_a_conflict_and_leaves_nothing(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = federation.work(ann)
+    commit(federation, ann, task, update, *blobs.values())
+    kept = files(federation)
+    with pytest.raises(UpdateConflict):
+        commit(federation, ann, task, replace(update, losses={"ce": 7.0}), *blobs.values())
+    assert files(federation) == kept
 
 
 def test_refused_inline_updates_leave_nothing_on_the_disk(

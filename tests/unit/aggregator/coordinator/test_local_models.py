@@ -13,7 +13,7 @@ import pytest
 from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (
     MODEL,
@@ -88,6 +88,29 @@ def test_a_run_ends_in_what_numpy_says_whenever_the_aggregator_is_killed(
     assert (len(set(right.models)) == 1) is (hyper == OWN), "the first model stays the model where none is sent"
 
 
+def test_the_accuracy_of_local_models_stands_beside_that_of_the_global_one(federation: LocalFederation) -> None:
+    run = federation.run_to_end(created(federation, "fedccl", {}).run_id)
+    for line in lines_of(federation, run):
+        assert "accuracy_of" not in line
+        for key, model in (("accuracy", "global"), ("accuracy_local", "local")):
+            of_domains = accuracy_in(federation, run, line["round"], model)
+            mean, worst = sum(of_domains.values()) / 2, min(of_domains.values())
+            assert line[key] == {**of_domains, "mean": pytest.approx(mean), "worst": worst}
+        assert line["accuracy"] != line["accuracy_local"]
+
+
+def test_what_joining_is_worth_stands_beside_the_accuracies_where_clients_report_on_their_images_alone(
+    federation: LocalFederation,
+) -> None:
+    run = federation.run_to_end(created(federation, "classsums", {}).run_id)
+    for line in lines_of(federation, run):
+        own, alone = (accuracy_in(federation, run, line["round"], model) for model in ("local", "alone"))
+        assert {name: line["accuracy_alone"][name] for name in alone} == alone
+        gains = {name.removesuffix("-domain"): own[name] - alone[name] for name in own}
+        assert line["joining"] == pytest.approx(gains)
+        assert any(gains.values())
+
+
 def test_with_statistics_of_the_site_every_method_has_local_models_and_trains_as_without(
     federation: LocalFederation,
 ) -> None:
@@ -141,6 +164,13 @@ def test_a_round_without_models_moves_few_bytes_is_computed_again_and_is_found_w
     assert (again.is_equal, again.computed["model"]) == (True, run.model)
     findings = list(examine_state(Subject(state=folder)))
     assert [finding.sentence for finding in findings if finding.status is not Status.OK] == []
+
+
+def test_a_limit_on_models_that_nobody_sends_is_refused() -> None:
+    document = a_document("fedproto", admission={"max_update_norm": 5.0})
+    with pytest.raises(InvalidConfig, match="max_update_norm limits the models that clients send, and in this run"):
+        parse_run_config({**document, "method": OWN})
+    assert parse_run_config(document).admission.max_update_norm == 5.0
 
 
 # -- What a bad client may try -----------------------------------------------------------------------------------------
@@ -249,6 +279,21 @@ def test_a_bad_report_is_refused_with_its_reason_and_the_run_is_unharmed(federat
         federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report)
     assert refused.value.metadata["check"] == check
     assert_ends_right(federation, run)
+
+
+def test_a_client_that_has_no_model_yet_may_report_on_the_global_one_alone(federation: LocalFederation) -> None:
+    """Its domain's local accuracy is unknown then, not zero."""
+    for method, hyper in (("fedccl", {}), ("fedproto", OWN)):
+        run = begun(federation, method, hyper, RoundPhase.EVALUATING)
+        whole = BOB.evaluation(federation.task(BOB), b"")
+        report = replace(whole, counts=(replace(whole.counts[0], model="global"),))
+        federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report)
+        federation.run_to_end(run.run_id)
+        first, second = lines_of(federation, run)
+        local = first["accuracy_local"]
+        assert local["bob-domain"] is None
+        assert local["mean"] == local["worst"] == local["ann-domain"] is not None
+        assert second["accuracy_local"]["bob-domain"] is not None
 
 
 def assert_ends_right(federation: LocalFederation, run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,18 @@ from fedplcc.aggregator.store.base import Certificate, Invitation
 from fedplcc.shared import errors
 from fedplcc.shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, Task, TaskKind
 from fedplcc.shared.version import VERSION
-from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_blob, an_evaluation, an_update
+
+
+class PassingTime(Clock):
+    """A clock that goes on with every look at it."""
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
 
 LEASE_S = Limits().lease_s
 
@@ -53,6 +63,11 @@ def test_two_trainers_cannot_claim_one_client_id(federation: LocalFederation, an
         federation.coordinator.join(ann.record, "another-instance-token")
     assert federation.heartbeat(ann), "the first one is not disturbed"
     assert [event.client_id for event in federation.events("", "client_joined")] == ["ann", "bob"]
+
+
+def test_the_same_token_joins_again_at_once_without_a_new_entry(federation: LocalFederation, ann: NumpyClient) -> None:
+    federation.coordinator.join(ann.record, ann.token)
+    assert len(federation.events("", "client_joined")) == 2
 
 
 def test_a_clients_name_for_people_is_no_other_clients_id(federation: LocalFederation, ann: NumpyClient) -> None:
@@ -211,6 +226,20 @@ def test_an_open_stream_alone_keeps_no_lease(federation: LocalFederation, ann: N
         federation.coordinator.task_if_connected("ann", ann.token)
 
 
+def test_when_a_lost_client_was_last_heard_of_is_known_after_a_restart_too(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    federation.clock.now += LEASE_S
+    federation.heartbeat(ann)
+    heard_of = federation.clock.now
+    federation.clock.now += LEASE_S + 1
+    federation.coordinator.tick()
+    assert federation.coordinator.list_clients()[0].last_seen_at == heard_of
+    federation.store.close()
+    federation._start()
+    assert federation.coordinator.list_clients()[0].last_seen_at == heard_of
+
+
 # Heartbeats
 
 
@@ -252,6 +281,23 @@ def test_work_is_wanted_as_long_as_it_is_the_clients_task(
     assert said is is_wanted
 
 
+def test_work_that_is_done_is_not_wanted_any_more(federation: LocalFederation, ann: NumpyClient) -> None:
+    run = federation.create()
+    federation.perform(ann, federation.task(ann))
+    federation.perform(ann, federation.task(ann))
+    assert not federation.heartbeat(ann, activity=ClientActivity.UPLOADING, run_id=run.run_id, round=1)
+
+
+def test_the_history_is_in_the_order_of_its_times(tmp_path: Path) -> None:
+    clients = [NumpyClient("ann"), NumpyClient("bob")]
+    with LocalFederation(tmp_path, clients, clock=PassingTime()) as federation:
+        run = federation.create()
+        federation.join()
+        federation.run_to_end(run.run_id)
+        times = [event.time for event in federation.events()]
+    assert times == sorted(times)
+
+
 # Problems
 
 PROBLEM = ClientProblem(reason="INVALID_DATA", detail="no images in /data", hint="check the mount", is_fatal=True)
@@ -287,6 +333,14 @@ def test_a_problem_of_a_client_outside_the_roster_is_in_no_history_of_a_run(fede
     assert all(event.client_id != "eve" for event in federation.events(run.run_id))
 
 
+def test_a_problem_that_is_said_again_is_one_problem(federation: LocalFederation, ann: NumpyClient) -> None:
+    for _ in range(3):
+        federation.heartbeat(ann, problem=PROBLEM)
+    assert len(problems(federation)) == 1
+    federation.heartbeat(ann, problem=replace(PROBLEM, detail="still none"))
+    assert [event.data["detail"] for event in problems(federation)] == ["no images in /data", "still none"]
+
+
 def test_problems_without_end_do_not_fill_the_history(federation: LocalFederation, ann: NumpyClient) -> None:
     def report(count: int) -> None:
         for number in range(count):
@@ -302,6 +356,17 @@ def test_problems_without_end_do_not_fill_the_history(federation: LocalFederatio
     federation.perform(ann, federation.task(ann))
     report(1)
     assert len(problems(federation)) == MAX_PROBLEMS + 1, "who works again is heard again"
+
+
+def test_a_problem_outlives_the_connection_and_ends_when_the_client_joins_again(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    federation.heartbeat(ann, problem=PROBLEM)
+    federation.clock.now += LEASE_S + 1
+    federation.coordinator.tick()
+    assert federation.coordinator.list_clients()[0].problem == PROBLEM
+    federation.coordinator.join(ann.record, ann.token)
+    assert federation.coordinator.list_clients()[0].problem is None
 
 
 def test_those_who_subscribe_hear_of_every_change_and_whose_task_changed(
@@ -359,6 +424,22 @@ def test_a_disk_that_cannot_be_read_for_the_metrics_keeps_nobody_waiting(
     federation.perform(bob, report)
     assert heard == [{"ann", "bob"}]
     assert federation.coordinator.get_run(run.run_id).round_number == report.round + 1
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "whoever comes"])
+def test_run_json_has_every_client_also_those_whose_joining_admits_them(tmp_path: Path, is_named: bool) -> None:
+    with LocalFederation.small(tmp_path / "state") as federation:
+        document = a_document("fedavg", tuple(federation.clients))
+        if not is_named:
+            del document["run"]["clients"]
+            document["run"]["min_clients"] = 1
+        run = federation.coordinator.create_run("the run", document)
+        federation.join()
+        run = federation.run_to_end(run.run_id)
+        entries = federation.coordinator.manifest(run)["clients"]
+        assert {name: entry["num_examples"] for name, entry in entries.items()} == {
+            name: client.record.num_examples for name, client in federation.clients.items()
+        }
 
 
 def test_a_lease_that_is_ended_frees_the_name_at_once(federation: LocalFederation, ann: NumpyClient) -> None:

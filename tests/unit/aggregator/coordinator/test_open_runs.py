@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.identity.audit import Audit
 from fedplcc.aggregator.ledger.limits import Limits
+from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.rounds import configuration
 from fedplcc.aggregator.store.base import KEY, SESSION, ApiKey
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import TooManyCalls, TooManyOpenRuns
 from fedplcc.shared.identity.principals import ANYONE, OWNER, Principal, current_principal
+from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.reasons import NobodyJoined
 from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.unit.aggregator.coordinator.test_audited_changes import Audited
+
+
+@contextmanager
+def audited(folder: Path) -> Iterator[tuple[SqlStore, Coordinator]]:
+    """A coordinator that writes an audit, and allows a key one open run."""
+    with closing(SqlStore.in_folder(folder)) as store:
+        coordinator = Coordinator(
+            store,
+            BlobStore(folder),
+            AggregatorMetrics(new_registry("aggregator")),
+            Limits(max_open_runs_per_key=1),
+            audit=Audit(store),
+        )
+        yield store, coordinator
+
 
 CLIENTS = ("ann", "bob")
 DAY_S = 86_400.0
@@ -93,6 +114,26 @@ class TestTheLimit:
             federation.restart()
             assert [run.status for run in federation.coordinator.list_runs(limit=10)] == [RunStatus.PENDING] * 3
 
+    def test_a_repeated_request_gets_its_run_all_the_same(self, folder: Path) -> None:
+        with few(folder, runs=1) as federation:
+            run = a_waiting_run(federation, "run")
+            assert a_waiting_run(federation, "run") == run
+
+    def test_who_created_a_run_is_known_after_a_restart(self, folder: Path) -> None:
+        with audited(folder) as (store, coordinator), called_by(Principal(key_id="0a")):
+            run = coordinator.create_run("run0", a_document(clients=CLIENTS))
+            assert store.open_run_creators() == {run.run_id: "key:0a"}
+        with audited(folder) as (store, coordinator), called_by(Principal(key_id="0a")):
+            with pytest.raises(TooManyOpenRuns, match="key:0a"):
+                coordinator.create_run("run1", a_document(clients=CLIENTS))
+            coordinator.steer(run.run_id, StopRun())
+            assert store.open_run_creators() == {}
+
+    def test_a_run_that_ends_makes_room(self, folder: Path) -> None:
+        with few(folder, runs=1) as federation:
+            federation.coordinator.steer(a_waiting_run(federation, "run").run_id, StopRun())
+            a_waiting_run(federation, "next")
+
 
 class TestTheExpiry:
     def test_a_run_that_nobody_joins_is_stopped_with_its_reason(self, folder: Path) -> None:
@@ -106,6 +147,22 @@ class TestTheExpiry:
             after = federation.coordinator.get_run(run.run_id)
             assert (after.status, after.reason) == (RunStatus.STOPPED, NobodyJoined(2.0))
             assert [event.type for event in federation.events(run.run_id)][-2:] == ["run_stopping", "run_stopped"]
+
+    def test_the_reason_survives_a_restart(self, folder: Path) -> None:
+        with few(folder, days=2.0) as federation:
+            run = a_waiting_run(federation, "run")
+            federation.clock.now += 3 * DAY_S
+            federation.coordinator.tick()
+            federation.start_again()
+            assert federation.coordinator.get_run(run.run_id).reason == NobodyJoined(2.0)
+
+    def test_a_run_that_began_is_never_stopped_for_it(self, folder: Path) -> None:
+        with few(folder, days=2.0) as federation:
+            run = federation.create()
+            federation.step()
+            federation.clock.now += 30 * DAY_S
+            federation.coordinator.tick()
+            assert federation.coordinator.get_run(run.run_id).status is RunStatus.RUNNING
 
 
 class Counted:

@@ -15,7 +15,7 @@ from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.reasons import Parked
-from fedplcc.shared.steering import QuarantineClient, ResumeRun
+from fedplcc.shared.steering import QuarantineClient, ResumeRun, StopRun
 from fedplcc.shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support import present
 from tests.support.federation.in_process import LocalFederation
@@ -115,6 +115,19 @@ class TestANumberOfAnEarlierVersion:
             federation.restart()
             assert reason_of(federation, hit).clients == ("bob",)
             goes_on(federation, named(federation, "honest"))
+
+    def test_resume_alone_parks_it_again(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
+        federation, hit, _honest = wedged
+        federation.run_to_end(hit.run_id)
+        federation.coordinator.steer(hit.run_id, ResumeRun())
+        assert reason_of(federation, hit).clients == ("bob",)
+        assert len(federation.events(hit.run_id, "run_parked")) == 2
+
+    def test_stop_ends_it(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
+        federation, hit, _honest = wedged
+        federation.run_to_end(hit.run_id)
+        federation.coordinator.steer(hit.run_id, StopRun())
+        assert federation.run_to_end(hit.run_id).status is RunStatus.STOPPED
 
 
 def report(federation: LocalFederation, client: NumpyClient) -> None:

@@ -65,6 +65,35 @@ def test_a_picture_shows_the_rounds_global_prototypes_and_every_client_s(federat
     assert set(drawn.nearest_N[~is_global]) <= set(np.flatnonzero(is_global))
 
 
+def test_the_last_committed_round_is_shown_without_a_number_and_while_another_is_open(federation: Looking) -> None:
+    run = federation.create("fedplcc", run={"rounds": 9})
+    while federation.coordinator.get_run(run.run_id).round_number < 3:
+        federation.step()
+    assert the_map(federation, run).number == 2
+    assert the_map(federation, run).rounds == ((1, 2),)
+
+
+@pytest.mark.parametrize("method", ["fedplcc", "fedproto", "fpl", "fedplvm", "fedccl"])
+def test_every_method_with_prototypes_has_a_map_and_compares_as_it_does(federation: Looking, method: str) -> None:
+    found = the_map(federation, a_run(federation, method=method))
+    assert found.comparison == ("distance" if method == "fedproto" else "cosine")
+    is_global = found.drawn.owners_N == NO_OWNER
+    assert 0 < is_global.sum() < len(found.drawn)
+
+
+def test_rounds_beyond_those_that_are_kept_are_named_and_the_kept_ones_too(federation: Looking) -> None:
+    run = a_run(federation, rounds=9)
+    assert the_map(federation, run).rounds == ((4, 9),), "also what no collection has taken yet may go at any moment"
+    federation.coordinator.garbage_collection.collect()
+    with pytest.raises(
+        BlobNotFound, match=r"round 3 .* collected; there are those of rounds 4 to 9: .* keep_proto"
+    ) as gone:
+        the_map(federation, run, 3)
+    assert gone.value.metadata["rounds"] == "4 to 9"
+    for number in range(4, 10):
+        assert the_map(federation, run, number).number == number
+
+
 def test_what_an_aggregator_that_kept_less_has_left_is_all_that_there_is(federation: Looking) -> None:
     federation.keep = Keep(models=2, prototypes=0, updates=1)
     federation.restart()

@@ -18,6 +18,7 @@ from fedplcc.shared.errors import (
     InvalidConfig,
     InvalidTransition,
     MalformedRequest,
+    PayloadCorrupt,
     RequestIdReused,
     RoundNotFound,
     RunEnded,
@@ -149,6 +150,19 @@ def _model(federation: LocalFederation, run: Run) -> bytes:
     return federation.coordinator.artifact(run.run_id, -1, "model")[1].read_bytes()
 
 
+def test_a_trainer_of_a_paused_run_is_told_that_its_work_is_not_wanted(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann = federation.clients["ann"]
+    working = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1, "progress": 0.5}
+    federation.task(ann)
+    assert federation.heartbeat(ann, **working)
+    federation.coordinator.steer(run.run_id, PauseRun())
+    assert federation.heartbeat(ann, **working), "a pause waits for the round"
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    assert not federation.heartbeat(ann, **working)
+    assert federation.heartbeat(ann, activity=ClientActivity.IDLE)
+
+
 # The same request again
 
 
@@ -169,6 +183,14 @@ def test_a_retry_that_arrives_after_a_later_wish_changes_nothing(federation: Loc
     assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
     assert coordinator.steer(run.run_id, StopRun(), request_id="s").status is RunStatus.COMPLETED
     assert coordinator.steer(run.run_id, StopRun(), request_id="s").status is RunStatus.COMPLETED
+
+
+def test_a_request_that_had_nothing_to_change_is_remembered_too(federation: LocalFederation) -> None:
+    run = federation.create()
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    federation.coordinator.steer(run.run_id, PauseRun(now=True), request_id="again")
+    federation.coordinator.steer(run.run_id, ResumeRun())
+    assert federation.coordinator.steer(run.run_id, PauseRun(now=True), request_id="again").status is RunStatus.RUNNING
 
 
 def test_a_request_that_was_refused_may_come_again(federation: LocalFederation) -> None:
@@ -217,6 +239,16 @@ def test_one_request_id_means_one_wish(federation: LocalFederation) -> None:
         coordinator.steer(other.run_id, StopRun(reason="too much"), request_id="s")
 
 
+def test_a_request_id_to_steer_with_is_at_most_128_characters_long(federation: LocalFederation) -> None:
+    run = federation.create()
+    for length in (128, 129):
+        if length == 129:
+            with pytest.raises(MalformedRequest, match="at most 128"):
+                federation.coordinator.steer(run.run_id, PauseRun(), request_id="x" * length)
+        else:
+            federation.coordinator.steer(run.run_id, PauseRun(), request_id="x" * length)
+
+
 # Stopping
 
 
@@ -242,6 +274,35 @@ def test_a_run_stopped_in_a_round_is_stopping_until_its_trainers_are_idle(federa
     assert after.model == run.model, "the last committed round is kept"
     types = [event.type for event in federation.events(run.run_id)]
     assert types[-2:] == ["run_stopping", "run_stopped"]
+
+
+def test_a_run_that_nobody_works_for_stops_at_once(federation: LocalFederation) -> None:
+    pending = federation.coordinator.create_run("r", a_document(clients=("ann", "eve")))
+    stopped = federation.coordinator.steer(pending.run_id, StopRun())
+    assert (stopped.status, sentence_of(stopped.reason)) == (RunStatus.STOPPED, "stopped by request")
+    paused = federation.create()
+    federation.coordinator.steer(paused.run_id, PauseRun(now=True))
+    assert federation.coordinator.steer(paused.run_id, StopRun()).status is RunStatus.STOPPED
+
+
+def test_a_stop_does_not_wait_for_a_trainer_that_has_vanished(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann, bob = federation.clients.values()
+    for client in (ann, bob):
+        federation.task(client)
+    federation.coordinator.steer(run.run_id, StopRun())
+    federation.task(ann)
+    federation.idle(ann)
+    lease_s = Limits().lease_s
+    federation.clock.now += lease_s
+    federation.idle(ann)
+    federation.coordinator.tick()
+    assert status(federation, run) is RunStatus.STOPPING, "its lease still lives"
+    federation.clock.now += 0.1
+    federation.coordinator.tick()
+    assert status(federation, run) is RunStatus.STOPPED
+    (lost,) = federation.events("", "client_lost")
+    assert lost.client_id == "bob"
 
 
 def test_a_stop_does_not_wait_for_a_member_of_other_runs_whatever_it_says(federation: LocalFederation) -> None:
@@ -293,6 +354,18 @@ def test_an_update_for_a_stopping_run_is_refused(federation: LocalFederation) ->
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
     with pytest.raises(RunEnded):
         federation.upload(bob, task, bob.work(task, _model(federation, run))[1])
+
+
+def test_a_stopping_run_ends_after_a_restart(federation: LocalFederation) -> None:
+    run = until_round(federation, federation.create(), 1)
+    for client in federation.clients.values():
+        federation.task(client)
+    federation.coordinator.steer(run.run_id, StopRun(reason="enough"))
+    federation.restart()
+    assert status(federation, run) is RunStatus.STOPPING
+    federation.coordinator.tick()
+    ended = federation.coordinator.get_run(run.run_id)
+    assert (ended.status, sentence_of(ended.reason)) == (RunStatus.STOPPED, "enough")
 
 
 def test_a_run_stopped_while_it_aggregates_takes_no_result(federation: LocalFederation) -> None:
@@ -373,6 +446,24 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
     assert numbers == [1, 2], "every round's first crash is told"
     for run in (crashing, other):
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
+def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = until_round(federation, federation.create(), 1)
+    for client in federation.clients.values():
+        federation.perform(client, federation.task(client))
+        federation.task(client)
+
+    def stopped_and_damaged(*_arguments: object) -> None:
+        federation.coordinator.steer(run.run_id, StopRun())
+        federation.path_of(run.model).unlink()
+        raise PayloadCorrupt("a blob that the round needs is gone")
+
+    monkeypatch.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", stopped_and_damaged)
+    assert federation.coordinator.work()
+    assert status(federation, run) is RunStatus.STOPPED
 
 
 def test_a_run_whose_stored_configuration_cannot_be_read_is_parked_alone(

@@ -17,6 +17,7 @@ from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
 from fedplcc.aggregator.store.blobs.uploads import Upload
 from fedplcc.shared.errors import BlobNotFound, ClientQuarantined, StoreUnavailable, UploadSuperseded
+from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
@@ -115,6 +116,18 @@ def test_an_upload_that_begins_while_its_client_is_quarantined_leaves_nothing(
     assert not list(folder.glob("incoming/eve/*"))
 
 
+def test_a_newer_stream_of_an_upload_is_not_withdrawn_with_the_older_one(
+    federation: LocalFederation, folder: Path
+) -> None:
+    uploads, blob = federation.coordinator._blobs.uploads, BlobRef(MODEL, a_blob("eve").sha256, 1000)
+    older, newer = uploads.begin("eve", blob), uploads.begin("eve", blob)
+    uploads.withdraw("eve", older)
+    newer.write(0, b"x")
+    assert [path.stat().st_size for path in folder.glob("incoming/eve/*")] == [1]
+    uploads.withdraw("eve", newer)
+    assert not uploads.has_any("eve")
+
+
 def test_a_quarantined_client_keeps_what_another_run_waits_for(federation: LocalFederation, folder: Path) -> None:
     first, second = run_of(federation, "eve"), federation.coordinator.create_run("b", a_document(clients=("eve",)))
     receiver = begun(federation, second, "eve", 1000)
@@ -171,6 +184,26 @@ def test_what_is_announced_must_fit_and_those_who_hold_more_give_way(
     for receiver in (*receivers, mine):
         receiver.close()
     assert federation.run_to_end(honest.run_id).status is RunStatus.COMPLETED
+
+
+def test_an_announcement_that_does_not_fit_is_the_trouble_of_its_own_run_alone(
+    federation: LocalFederation, disk: SmallDisk
+) -> None:
+    theirs, honest = run_of(federation, "eve"), run_of(federation, "ann")
+    disk.free_bytes = 8 * MIB
+    said = f"{7 * MIB} bytes, and {6 * MIB} are free for uploads"
+    with logged() as lines:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=f"make room: eve announced {said}"):
+                begun(federation, theirs, "eve", 7 * MIB)
+    assert [(line["event"], line["run_id"]) for line in lines()] == [("no_room_for_upload", theirs.run_id)]
+    shown = {run.run_id: sentence_of(run.reason) for run in federation.coordinator.list_runs(limit=2)}
+    assert said in shown[theirs.run_id]
+    assert said in sentence_of(federation.coordinator.get_run(theirs.run_id).reason)
+    assert "disk or database" not in shown[honest.run_id]
+    assert "disk or database" not in sentence_of(federation.coordinator.get_run(honest.run_id).reason)
+    begun(federation, theirs, "eve", MIB).close()
+    assert "disk or database" not in sentence_of(federation.coordinator.get_run(theirs.run_id).reason)
 
 
 def a_model(number: int) -> bytes:

@@ -64,6 +64,15 @@ def test_a_run_shows_what_it_has_forgotten_for_three_rounds_until_it_knows_it_ag
     assert named == [[1, None], [None, None]], "stage 1, and then none"
 
 
+def test_rounds_count_that_were_evaluated(make: Make) -> None:
+    federation = make(range(3, 19))
+    stream = {"stages": 3, "rounds_per_stage": 6}
+    run_id = federation.create(run={"rounds": 18}, stream=stream, evaluation={"every": 2, "last": 1}).run_id
+    until(federation, run_id, 11)
+    assert forgot(federation, run_id) == 0, "rounds 8 and 10 were evaluated"
+    assert after_rounds(federation, run_id, 12, 13) == [1, 1]
+
+
 def test_in_a_second_pass_the_first_one_s_best_counts(make: Make) -> None:
     federation = make(range(13, 19))
     run_id = federation.create(run={"rounds": 18}, stream=THREE_STAGES | {"passes": 2}).run_id

@@ -10,12 +10,13 @@ import pytest
 from fedplcc.aggregator.coordinator.attendance import MAX_ANNOUNCED
 from fedplcc.aggregator.ledger.write_trouble import FORGET_AFTER_S, WriteTrouble
 from fedplcc.aggregator.store.blobs.uploads import Upload
-from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.errors import BlobCorrupt, StoreUnavailable
 from fedplcc.shared.reasons import sentence_of
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.hosts.failing_disk import Disk
 from tests.support.hosts.memory_folder import memory_folder
+from tests.support.records.captured_logs import logged
 
 
 def why_waiting(federation: LocalFederation, run_id: str) -> str:
@@ -60,6 +61,16 @@ def test_an_announcement_without_room_is_told_of_its_run_and_forgotten_with_time
     assert trouble.reason("b") is None
 
 
+def test_an_upload_that_begins_again_does_not_say_that_the_disk_has_room() -> None:
+    trouble = WriteTrouble(Clock())
+    with logged() as lines:
+        for _ in range(3):
+            with trouble.writing("uploads", is_proof=False):
+                pass
+            fail(trouble, "uploads")
+    assert [line["event"] for line in lines()] == ["storage_fails"]
+
+
 def test_a_run_waits_for_storage_while_its_upload_only_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with memory_folder() as folder, LocalFederation(Path(folder), [NumpyClient("ann")]) as federation:
         federation.join()
@@ -86,6 +97,17 @@ def test_a_run_waits_for_storage_while_its_upload_only_begins_again(monkeypatch:
         again.write(0, data)
         again.close()
         assert "disk or database" not in why_waiting(federation, run.run_id)
+
+
+def test_a_failure_that_nobody_met_again_is_forgotten_and_other_errors_are_none_of_it() -> None:
+    clock = Clock()
+    trouble = WriteTrouble(clock)
+    fail(trouble, "uploads")
+    clock.now += FORGET_AFTER_S + 1
+    assert trouble.reason() is None
+    with pytest.raises(BlobCorrupt), trouble.writing("results"):
+        raise BlobCorrupt("other bytes")
+    assert trouble.reason() is None
 
 
 def test_a_run_says_why_it_waits_and_keeps_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
