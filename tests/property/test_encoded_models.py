@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from fedplcc.shared import encoded_models
 from fedplcc.shared.config.tables.wire import WireSection
 from fedplcc.shared.encoded_models import Piece, Precision, beginning, decoding, encoded_size, encoding
 from fedplcc.shared.errors import MalformedUpdate
@@ -110,6 +111,19 @@ def test_errors_that_are_fed_back_are_in_no_sum(precision: Precision) -> None:
 
 
 @any_precision
+def test_a_long_row_is_cut_and_blocks_are_whole_rows(monkeypatch: pytest.MonkeyPatch, precision: Precision) -> None:
+    monkeypatch.setattr(encoded_models, "MAX_ROW", 8)
+    monkeypatch.setattr(encoded_models, "BLOCK_ELEMENTS", 20)
+    model = {"w": np.linspace(-1, 1, 63, dtype=np.float32).reshape(3, 21)}
+    start = {"w": np.zeros((3, 21), np.float32)}
+    found = pieces(model, start, precision)
+    assert len(found) == 4, "16 numbers a block"
+    file = file_of(found, precision)
+    assert len(file) == encoded_size(table_of(model).schema, precision)
+    np.testing.assert_allclose(decoded(file, start, precision)["w"], model["w"], atol=1 / 127)
+
+
+@any_precision
 @given(data=st.data())
 def test_bytes_of_anybody_give_finite_numbers_or_a_named_refusal(data: st.DataObject, precision: Precision) -> None:
     start = {"w": np.zeros((2, 3), np.float32)}
@@ -137,3 +151,11 @@ def test_a_wrong_scale_step_or_length_is_refused_by_name(scale: float, steps: by
     with pytest.raises(MalformedUpdate, match=sentence) as refused:
         decoded(file, start, "int8")
     assert refused.value.metadata["check"] == "encoding"
+
+
+def test_an_unknown_code_and_infinity_are_refused_by_name() -> None:
+    start = {"w": np.zeros((1, 3), np.float32)}
+    with pytest.raises(MalformedUpdate, match="code of int8"):
+        decoded(beginning("bfloat16") + bytes(7), start, "int8")
+    with pytest.raises(MalformedUpdate, match="not finite"):
+        decoded(beginning("bfloat16") + b"\x80\x7f" * 3, start, "bfloat16")

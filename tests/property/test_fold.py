@@ -26,6 +26,7 @@ from fedplcc.shared import tensors
 from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.tensors import from_bytes, to_bytes
 from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, Payload, PrototypeSet, RoundPhase, Run, Update
 from tests.support.federation.numpy_client import a_config
 from tests.support.hosts.memory_folder import memory_folder
@@ -117,10 +118,42 @@ def test_floats_are_the_exact_mean_rounded_once(case: tuple[list[Model], list[in
     assert found.tolist() == [float(value) for value in expected]
 
 
+@given(any_models())
+def test_any_floats_are_within_the_float64_error_of_the_exact_mean(case: tuple[list[Model], list[int]]) -> None:
+    models, counts = case
+    found = from_bytes(fold(models, counts))
+    for name, folded in found.items():
+        if folded.dtype != np.float32:
+            continue
+        columns = np.stack([model[name].ravel() for model in models]).T
+        for value, column in zip(folded.ravel(), columns, strict=True):
+            exact = exact_mean(column, counts)
+            slack = exact_mean(np.abs(column), counts) * (len(counts) + 1) / 2**53
+            assert rounded(exact - slack) <= value <= rounded(exact + slack)
+
+
+@given(any_models())
+def test_integers_take_the_maximum(case: tuple[list[Model], list[int]]) -> None:
+    models, counts = case
+    found = from_bytes(fold(models, counts))
+    for name, folded in found.items():
+        if folded.dtype == np.int64:
+            np.testing.assert_array_equal(folded, np.max([model[name] for model in models], axis=0))
+
+
 @given(any_models(), st.integers(1, 70))
 def test_the_block_size_changes_no_byte(case: tuple[list[Model], list[int]], block_elements: int) -> None:
     models, counts = case
     assert fold(models, counts, block_elements=block_elements) == fold(models, counts)
+
+
+@given(any_models())
+def test_the_result_is_laid_out_as_the_global_model(case: tuple[list[Model], list[int]]) -> None:
+    models, counts = case
+    result, start = fold(models, counts), to_bytes(models[0])
+    assert len(result) == len(start)
+    header_bytes = 8 + int.from_bytes(start[:8], "little")
+    assert result[:header_bytes] == start[:header_bytes]
 
 
 # Through the round's own door: updates in any order, models and prototypes

@@ -18,10 +18,11 @@ from fedplcc.aggregator.computation.prototype_checks import check_prototypes
 from fedplcc.method_contract.settings import Setting
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.arithmetic.finch import MergeMean
 from fedplcc.shared.methods.parts.private_sums import private_means
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.methods.private_form import private_form
-from fedplcc.shared.methods.prototypical.fedplcc import Config, client_loss
+from fedplcc.shared.methods.prototypical.fedplcc import Config, client_loss, client_report, server_prototypes
 from fedplcc.shared.privacy.class_sums import Release, class_sums, released
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from fedplcc.shared.types import Payload, PrototypeSet, Update
@@ -119,6 +120,53 @@ clients_features = hnp.arrays(
 )
 
 
+@unhurried
+@given(clients_features, st.integers(1, 4), st.integers(1, 4), SEEDS)
+def test_an_upload_stands_for_every_sample_once(
+    features: np.ndarray, num_classes: int, min_cluster_size: int, seed: int
+) -> None:
+    labels = np.random.default_rng(seed).integers(0, num_classes, size=len(features))
+    report = client_report(features, labels, num_classes, Config(min_cluster_size=min_cluster_size))
+    prototypes = report.prototypes
+    is_zero = ~features.any(axis=1)
+    represented = np.bincount(prototypes.class_ids, prototypes.weights, num_classes)
+    counts = np.bincount(labels[~is_zero], minlength=num_classes)
+    assert represented.sum() + report.num_excluded == len(features)
+    if min_cluster_size == 1:
+        assert represented.tolist() == counts.tolist()
+    assert (represented <= counts).all()
+    assert (prototypes.weights >= min_cluster_size).all()
+    assert prototypes.weights.tolist() == np.round(prototypes.weights).tolist()
+
+
+@unhurried
+@given(
+    st.lists(clients_features, min_size=1, max_size=5), st.integers(1, 3), SEEDS, st.sampled_from(["plain", "weighted"])
+)
+def test_a_download_weighs_every_class_one(
+    clients: list[np.ndarray], num_classes: int, seed: int, merge_mean: MergeMean
+) -> None:
+    rng = np.random.default_rng(seed)
+    config = Config(merge_mean=merge_mean)
+    sets = [
+        client_report(features, rng.integers(0, num_classes, len(features)), num_classes, config).prototypes
+        for features in clients
+    ]
+    merged = server_prototypes(sets, num_classes, config)
+    # A centre of opposite prototypes may be zero; then it is not one that FINCH* can pool.
+    pooled = {
+        int(class_id)
+        for uploaded in sets
+        for vector, class_id in zip(uploaded.vectors, uploaded.class_ids, strict=True)
+        if vector.any()
+    }
+    assert set(merged.class_ids.tolist()) == pooled
+    assert merged.class_ids.tolist() == sorted(merged.class_ids)
+    assert (merged.weights > 0).all()
+    for class_id in pooled:
+        assert merged.weights[merged.class_ids == class_id].sum(dtype=np.float64) == pytest.approx(1, abs=1e-6)
+
+
 prototype_settings = st.sampled_from([setting for setting in SETTINGS if setting.method.has_prototypes])
 
 
@@ -172,3 +220,17 @@ def test_the_aggregator_takes_class_means_with_noise(num: int, noise: float, see
         heavy = replace(means, weights=means.weights * np.float32(num + 1))
         with pytest.raises(MalformedUpdate, match="weighs more than all"):
             check_prototypes(heavy, update, method=method, dim=3, class_counts=counts)
+
+
+@unhurried
+@given(prototype_settings, st.lists(clients_features, min_size=2, max_size=4), SEEDS)
+def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(
+    setting: Setting, clients: list[np.ndarray], seed: int
+) -> None:
+    method, config = setting.method, setting.config
+    exchange = present(method.part(PrototypeExchange))
+    rng = np.random.default_rng(seed)
+    sets = [exchange.report(rows, rng.integers(0, 3, len(rows)), 3, config).prototypes for rows in clients]
+    with_empty = [*sets, PrototypeSet.empty()]
+    left, right = (exchange.merge(each, 3, config) for each in (sets, with_empty))
+    assert prototypes_to_bytes(left) == prototypes_to_bytes(right)

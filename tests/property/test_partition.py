@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
@@ -59,6 +60,15 @@ def test_dirichlet_shares_are_uneven_for_a_small_alpha_and_even_for_a_large_one(
     assert classes_held(1000) == 10
 
 
+def test_dirichlet_gives_a_client_that_is_full_nothing_more() -> None:
+    labels = np.repeat(np.arange(10), 100)
+    for seed in range(20):
+        for part in partition.dirichlet(labels, 4, alpha=0.1, min_size=1, seed=seed):
+            sizes = np.bincount(labels[part], minlength=10)
+            before = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+            assert not sizes[before >= 250].any()
+
+
 @given(LABELS, LABELS, st.integers(1, 8), st.integers(1, 4), SEEDS)
 def test_sharding_deals_every_client_as_many_shards_and_no_sample_twice(
     labels: np.ndarray, test_labels: np.ndarray, num_clients: int, shards: int, seed: int
@@ -91,6 +101,13 @@ def test_sharding_deals_every_client_as_many_shards_and_no_sample_twice(
         assert every_sample_once(train, len(labels))
 
 
+def test_sharding_of_the_published_size_deals_three_labels_a_client() -> None:
+    labels = np.repeat(np.arange(62), 60)
+    train, test = partition.sharding(labels, np.repeat(np.arange(62), 12), 100, shards=4)
+    assert {len(part) for part in train} == {30}  # floor(4 * 100 / 62) = 6 shards of 10; 372 labels, 300 of them dealt
+    assert {len(part) for part in test} == {6}
+
+
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(0, 50), SEEDS)
 def test_domain_draws_the_sizes_asked_for_without_replacement(sizes: list[int], rest: int, seed: int) -> None:
     parts = partition.domain(sum(sizes) + rest, sizes, seed=seed)
@@ -101,6 +118,16 @@ def test_domain_draws_the_sizes_asked_for_without_replacement(sizes: list[int], 
     assert drawn.max() < sum(sizes) + rest
 
 
+@given(st.integers(0, 200), st.integers(1, 20), SEEDS)
+def test_an_even_cut_gives_every_sample_once_in_parts_of_almost_one_size(
+    num_samples: int, num_clients: int, seed: int
+) -> None:
+    parts = partition.even_cut(num_samples, num_clients, seed=seed)
+    assert len(parts) == num_clients
+    assert every_sample_once(parts, num_samples)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
 @given(LABELS, st.floats(0.001, 1), SEEDS)
 def test_a_long_tail_keeps_the_published_number_of_each_class(labels: np.ndarray, imbalance: float, seed: int) -> None:
     kept = partition.long_tail(labels, 6, imbalance=imbalance, seed=seed)
@@ -108,6 +135,14 @@ def test_a_long_tail_keeps_the_published_number_of_each_class(labels: np.ndarray
     counts = np.bincount(labels, minlength=6)
     wanted = [int(counts.max() * imbalance ** (m / 5)) for m in range(6)]
     assert np.bincount(labels[kept], minlength=6).tolist() == np.minimum(counts, wanted).tolist()
+
+
+def test_the_ends_of_a_long_tail() -> None:
+    labels = np.repeat(np.arange(10), 500)
+    counts = np.bincount(labels[partition.long_tail(labels, 10, imbalance=0.01)])
+    assert counts.tolist() == [500, 299, 179, 107, 64, 38, 23, 13, 8, 5]
+    assert len(partition.long_tail(labels, 10, imbalance=1.0)) == 5000
+    assert len(partition.long_tail(np.zeros(7, np.int64), 1, imbalance=0.1)) == 7
 
 
 def all_rules(seed: int) -> list[np.ndarray]:
@@ -134,3 +169,11 @@ def test_every_rule_is_a_function_of_its_seed_in_any_process() -> None:
     )
     fresh = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert fresh.stdout.strip() == digest(1) != digest(2)
+
+
+def test_what_no_draw_and_no_shard_can_give_ends_in_a_sentence() -> None:
+    with pytest.raises(InvalidData, match="none of 1000 draws gave each of 2 clients 10 training images"):
+        partition.dirichlet(np.zeros(20, np.int64), 2, alpha=0.001)
+    labels = np.repeat(np.arange(10), 5)
+    with pytest.raises(InvalidData, match="2 clients with 2 shards each leave no shard for some of 10 classes"):
+        partition.sharding(labels, labels, 2, shards=2)

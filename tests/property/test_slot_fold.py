@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.aggregator.computation.fold import WeightedModel
+from fedplcc.aggregator.computation.reading_ahead import AHEAD as READ_AHEAD
 from fedplcc.aggregator.computation.slot_fold import SlotInputs, fold_with_slots
 from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.methods import METHODS
@@ -24,6 +26,25 @@ from fedplcc.shared.methods.parts.slots import ServerSlots, ServerView
 from fedplcc.shared.tensors import from_bytes, read_header, sha256_hex, to_bytes
 from tests.property.test_fold import written
 from tests.support.hosts.memory_folder import memory_folder
+from tests.support.records.ahead_method import METHOD as AHEAD
+
+
+def peak_bytes(num_clients: int, num_elements: int, block_elements: int = 1 << 14) -> int:
+    """Most memory that a fold with two slots holds at a time."""
+    with memory_folder() as folder:
+        path = written(Path(folder), to_bytes({"w": np.ones(num_elements, np.float32)}))
+        with path.open("rb") as file:
+            table = read_header(file)
+        inputs = SlotInputs(table=table, parameters=[0], start=path, slots={}, view=VIEW)
+        updates = [WeightedModel(path, 1.0 + index) for index in range(num_clients)]
+        tracemalloc.start()
+        try:
+            for _pieces in fold_with_slots(inputs, updates, FEDOPT, ADAM, block_elements):
+                pass
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
 
 Model = dict[str, npt.NDArray[Any]]
 FEDOPT = METHODS["fedopt"]
@@ -94,6 +115,25 @@ def test_parameters_take_the_slot_fold_and_all_else_the_fold() -> None:
         }
 
 
+def test_a_slot_is_laid_out_as_the_trained_tensors_alone_are() -> None:
+    made = folded([a_model(0), a_model(1)], [1])
+    arrays = {name: value for name, value in a_model(0).items() if name in IS_TRAINED}
+    for name in ("m", "v"):
+        assert list(from_bytes(made[name])) == list(from_bytes(to_bytes(arrays)))
+        assert to_bytes(from_bytes(made[name])) == made[name]
+
+
+def test_the_next_start_differs_from_the_result_in_parameters_alone() -> None:
+    made = folded([a_model(0), a_model(1)], [1], method=AHEAD, config=AHEAD.config())
+    result, start = from_bytes(made["model"]), from_bytes(made["start"])
+    differing = {name for name, value in result.items() if start[name].tobytes() != value.tobytes()}
+    assert differing == set(IS_TRAINED)
+    way = from_bytes(made["way"])
+    for name in IS_TRAINED:
+        exact = (a_model(1)[name].astype(np.float64) - a_model(0)[name]) / VIEW.num_eligible
+        assert way[name].tobytes() == exact.astype(np.float32).tobytes()
+
+
 def test_a_slot_that_is_gone_or_short_is_named() -> None:
     models = [a_model(0), a_model(1)]
     slots = {name: data for name, data in folded(models, [1]).items() if name != "model"}
@@ -101,3 +141,11 @@ def test_a_slot_that_is_gone_or_short_is_named() -> None:
     with pytest.raises(PayloadCorrupt) as refused:
         folded(models, [1], {**slots, "v": short})
     assert refused.value.metadata == {"sha256": sha256_hex(short)}
+
+
+def test_memory_grows_neither_with_the_clients_nor_with_the_model() -> None:
+    small = peak_bytes(num_clients=2, num_elements=1 << 16)
+    assert peak_bytes(num_clients=100, num_elements=1 << 16) < small + 100_000
+    ahead = (READ_AHEAD + 1) * 4 * (1 << 14)
+    assert peak_bytes(num_clients=2, num_elements=1 << 21) < small + ahead + 100_000
+    assert small < 160 * (1 << 14)

@@ -47,6 +47,7 @@ from fedplcc.shared.convert.uploads import UploadHeader, upload_header_from_prot
 from fedplcc.shared.errors import FedplccError, MalformedRequest, MalformedUpdate
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
 from fedplcc.shared.reasons import Dropped, DropReason, Stated
+from fedplcc.shared.types import Run
 
 TEXT = st.text(max_size=20)
 SOME_TEXT = st.text(min_size=1, max_size=20)
@@ -276,6 +277,15 @@ def test_a_client_that_joins_arrives_as_it_is(client: types.Client, counts: dict
     assert request.instance_token == token
 
 
+@given(run=RUN, done=CLIENTS)
+def test_what_is_shown_of_a_run_besides_its_record_survives_too(run: Run, done: tuple[str, ...]) -> None:
+    message = run_to_proto(run, manifest_json="{}")
+    del message.done_clients[:]
+    message.done_clients.extend(done)
+    view = run_from_proto(message)
+    assert (view.manifest_json, view.done_clients) == ("{}", done)
+
+
 def refusal_of(function: Callable[[Any], Any], argument: Any) -> FedplccError | None:
     """The error that the function raises, None if it does not; anything outside the tree fails the test."""
     try:
@@ -402,6 +412,12 @@ def test_altered_bytes_are_tensors_or_a_named_refusal(model: dict[str, np.ndarra
         refusal = refusal_of(tensors.from_bytes, blob)
         assert refusal is None or type(refusal) is MalformedUpdate
         assert refusal is None or refusal.metadata["check"] in {"header", "dtype", "shape", "offsets"}
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_prototype_set_or_a_named_refusal(data: bytes) -> None:
+    refusal = refusal_of(tensors.prototypes_from_bytes, data)
+    assert refusal is None or type(refusal) is MalformedUpdate
 
 
 @given(rows=st.integers(0, 5), dim=st.integers(0, 4), data=st.data())

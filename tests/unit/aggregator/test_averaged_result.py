@@ -112,6 +112,14 @@ def test_the_model_that_a_run_begins_with_has_no_part_in_its_averages(tmp_path: 
     assert plain[2].model != average[2].model
 
 
+def test_a_decay_of_zero_is_no_average(tmp_path: Path) -> None:
+    with Kept.small(tmp_path / "plain") as plain, Kept.small(tmp_path / "zero") as zero:
+        expected = ended(plain, "fedplcc", {})
+        found = ended(zero, "fedplcc", {"global_average": "ema", "average_decay": 0.0})
+    assert [each.model for each in found] == [each.model for each in expected]
+    assert not any(each.start for each in found)
+
+
 def test_an_average_of_what_is_not_shared_or_is_a_mean_already_is_refused_by_its_key() -> None:
     with pytest.raises(InvalidConfig, match=r"method\.global_average averages the global models of rounds"):
         parse_run_config({**a_document("fedproto"), "method": {"share_model": False, **AVERAGE}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -188,3 +189,42 @@ def test_a_restart_is_counted_and_noted_in_each_open_run_and_in_no_other(folder:
         federation.run_to_end(open_run.run_id)
         federation.restart()
         assert federation.metric("recoveries_total") == 0, "nothing was open"
+
+
+def test_nobody_is_connected_after_a_restart_until_it_joins_again(folder: Path) -> None:
+    with LocalFederation.small(folder) as federation:
+        federation.join()
+        run = federation.create()
+        federation.store.close()
+        federation._start()
+        assert [client.is_connected for client in federation.coordinator.list_clients()] == [False, False]
+        ann = federation.clients["ann"]
+        membership = federation.coordinator.join(ann.record, ann.token)
+        assert membership.last_committed is None
+        assert federation.run_to_end(run.run_id, ["ann"]).round_number == 1
+        committed = federation.coordinator.join(ann.record, ann.token).last_committed
+        assert committed is not None
+        assert (committed.run_id, committed.round, len(committed.sha256s)) == (run.run_id, 1, 1)
+
+
+def test_no_duration_over_a_restart_is_told_whatever_the_clock_did(folder: Path) -> None:
+    def seconds(federation: LocalFederation, run_id: str, number: int) -> dict[str, float | None]:
+        current = federation.whole_round(run_id, number)
+        told: dict[str, float | None] = json.loads(current.timings_json)["seconds"]
+        return told
+
+    with LocalFederation.small(folder) as federation:
+        federation.join()
+        run = federation.create(run={"rounds": 2})
+        federation.step(["ann"])
+        federation.step(["ann"])
+        for jump in (86_400.0, -300.0):
+            federation.clock.now += jump  # while the aggregator is away somebody sets the clock
+            federation.restart()
+        federation.run_to_end(run.run_id)
+        first, second = (seconds(federation, run.run_id, number) for number in (1, 2))
+        assert first["collecting"] is None
+        assert first["total"] is None
+        assert first["evaluating"] == 0.0, "one process measured it"
+        assert None not in second.values()
+        assert federation.metric("round_duration_seconds_count") == 1.0, "of the second round"

@@ -11,8 +11,9 @@ import pytest
 from fedplcc.aggregator.garbage.rules import Keep, needed_blobs, rounds_of
 from fedplcc.shared.methods import add_methods, remove_method
 from fedplcc.shared.reasons import BlobDamaged
-from fedplcc.shared.steering import ResumeRun
-from fedplcc.shared.types import Run, RunStatus
+from fedplcc.shared.steering import ExtendRun, PauseRun, ResumeRun
+from fedplcc.shared.types import Run, RunStatus, state_blobs
+from fedplcc.state.backup import make_backup, restore
 from fedplcc.state.replay import Collected, replay
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -136,6 +137,21 @@ def test_whoever_comes_first_and_whenever_the_aggregator_collects_and_starts_aga
         assert results(federation, run) == right
 
 
+def test_a_run_that_is_paused_after_every_step_comes_to_the_same(folder: Path) -> None:
+    kind = STATES["averages, windows and domains"]
+    right = kind.undisturbed(folder / "undisturbed")
+    (folder / "paused").mkdir()
+    with Sparse(folder / "paused", kind.clients()) as federation:
+        run = kind.begun(federation)
+        while federation.step():
+            if federation.coordinator.get_run(run.run_id).status is RunStatus.RUNNING:
+                federation.coordinator.steer(run.run_id, PauseRun(now=True))
+                federation.coordinator.garbage_collection.collect()
+                federation.restart()
+                federation.coordinator.steer(run.run_id, ResumeRun())
+        assert results(federation, run) == right
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -185,11 +201,36 @@ def test_an_aggregator_that_dies_after_any_third_call_ends_in_the_undisturbed_st
     assert call > 30, "the calls did not reach through the run"
 
 
+@of(STATES)
+def test_more_rounds_go_on_from_the_state_of_the_last_one(folder: Path, kind: Kind) -> None:
+    right = kind.undisturbed(folder / "undisturbed")
+    (folder / "parts").mkdir()
+    with Kept(folder / "parts", kind.clients()) as federation:
+        run = kind.ended(federation, rounds=2)
+        federation.coordinator.garbage_collection.collect()
+        federation.restart()
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=ROUNDS))
+        assert results(federation, federation.run_to_end(run.run_id)) == right
+
+
 def until_round(federation: LocalFederation, kind: Kind, number: int) -> Run:
     run_id = kind.begun(federation).run_id
     while federation.coordinator.get_run(run_id).round_number < number:
         federation.step()
     return federation.coordinator.get_run(run_id)
+
+
+@of(STATES)
+def test_a_restored_backup_goes_on_with_it(folder: Path, kind: Kind) -> None:
+    right = kind.undisturbed(folder / "undisturbed")
+    (folder / "state").mkdir()
+    with Sparse(folder / "state", kind.clients()) as federation:
+        until_round(federation, kind, 3)
+        federation.coordinator.garbage_collection.collect()
+        make_backup(folder / "state", folder / "backup")
+    restore(folder / "backup", folder / "restored")
+    with LocalFederation(folder / "restored", kind.clients()) as federation:
+        assert results(federation, kind.ended(federation)) == right
 
 
 @of(STATES | MEANS)
@@ -219,6 +260,19 @@ def test_what_no_round_names_goes_with_the_next_collection_and_every_round_is_co
         federation.coordinator.garbage_collection.collect()
         for number in range(1, ROUNDS + 1):
             assert replay(folder, run.run_id, number).is_equal
+
+
+@of(STATES)
+def test_disk_use_does_not_grow_with_rounds(folder: Path, kind: Kind) -> None:
+    with Kept(folder, kind.clients()) as federation:
+        run = kind.begun(federation)
+        while federation.step():
+            federation.coordinator.garbage_collection.collect()
+            committed = [each for each in federation.coordinator.list_rounds(run.run_id) if each.results_json]
+            kept = {blob.sha256 for each in committed[-2:] for blob in state_blobs(each)}
+            of_all = {blob for each in committed for blob in state_blobs(each)}
+            assert {blob.sha256 for blob in of_all if federation.path_of(blob).exists()} == kept
+        assert len(committed) == ROUNDS
 
 
 @of({name: STATES[name] for name in ("slots and a start", "arrays")})

@@ -144,3 +144,23 @@ def test_what_is_wrong_with_an_update_is_named(folder: Path, change: Change, che
     bob = Other("bob")
     bob.change = change
     assert refused(folder, bob).metadata["check"] == check
+
+
+def test_round_0_says_which_images_the_run_has(folder: Path) -> None:
+    for digest in ((), (1,) * 31, (300,) * 32):
+        with federation(folder / str(len(digest)), NumpyClient("bob")) as made:
+            made.clients["ann"].public_digest = digest
+            made.create("fcclplus", run={"rounds": 2})
+            ann = made.clients["ann"]
+            with pytest.raises(MalformedUpdate, match="the 32 bytes of the SHA-256"):
+                made.perform(ann, made.task(ann))
+
+
+def test_a_run_without_public_images_takes_no_digest_in_round_0(folder: Path) -> None:
+    with federation(folder, NumpyClient("bob")) as made:
+        made.create("fedavg", run={"rounds": 2})
+        ann = made.clients["ann"]
+        update, blobs = ann.work(made.task(ann), None)
+        lists = {**update.payload.int_lists, PUBLIC_DATA: tuple(range(32))}
+        with pytest.raises(MalformedUpdate, match="round 0 has no list 'public_data'"):
+            made.submit(ann, made.task(ann), replace(update, payload=replace(update.payload, int_lists=lists)), blobs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +108,25 @@ def test_every_round_comes_to_what_numpy_says_and_the_run_carries_it_on(folder: 
 
 
 @with_slots
+def test_a_slot_that_was_recorded_otherwise_is_found(folder: Path, method: str) -> None:
+    with Kept.small(folder) as federation:
+        run = federation.whole_run(rounds=2, method=method)
+        first, last = rounds_of(federation, run)[1:]
+        wrong = json.dumps(
+            {
+                name: {"role": b.role, "sha256": b.sha256, "size_bytes": b.size_bytes}
+                for name, b in first.server_state.items()
+            }
+        )
+    assert first.server_state != last.server_state
+    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection, connection:
+        connection.execute("UPDATE rounds SET server_state = ? WHERE number = 2", (wrong,))
+    with LocalFederation.small(folder) as federation:
+        found = federation.coordinator.get_run(run.run_id)
+        assert found.reason is not None, "the row's digest covers its state"
+
+
+@with_slots
 def test_no_client_gets_a_slot(folder: Path, method: str) -> None:
     with LocalFederation.small(folder) as federation:
         federation.join()
@@ -118,6 +139,16 @@ def test_no_client_gets_a_slot(folder: Path, method: str) -> None:
         for blob in known.server_state.values():
             with pytest.raises(BlobNotFound, match="does not name this blob"):
                 federation.coordinator.transfers.open_download("ann", ann.token, blob.sha256)
+
+
+def test_the_neutral_setting_leaves_no_state_at_all(folder: Path) -> None:
+    with LocalFederation.small(folder) as federation:
+        federation.join()
+        document = {**a_document("fedopt"), "method": {"server_opt": "sgdm", "server_lr": 1.0, "beta1": 0.0}}
+        run = federation.run_to_end(federation.coordinator.create_run("neutral", document).run_id)
+        plain = federation.run_to_end(federation.create("fedavg").run_id)
+        assert run.model == plain.model
+        assert all(not state_blobs(each) for each in rounds_of(federation, run))
 
 
 def test_a_round_is_computed_again_with_the_clients_that_were_eligible_then(folder: Path) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.shared.config.tables.stream import StreamSection
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import Round, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
@@ -75,3 +77,8 @@ def test_where_clients_keep_their_models_there_is_nothing_to_average(tmp_path: P
         rounds = federation.coordinator.list_rounds(run.run_id)
     assert {current.model for current in rounds} == {rounds[0].model}
     assert not any(current.server_state or current.start for current in rounds)
+
+
+def test_a_person_who_ends_stages_gets_no_mean() -> None:
+    with pytest.raises(ValidationError, match=r'a mean of stage models needs rounds_per_stage, not advance = "manual"'):
+        StreamSection.model_validate({"stages": 2, "advance": "manual", "epoch_model": "stage_mean"})

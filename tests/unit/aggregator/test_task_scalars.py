@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def test_a_client_gets_the_mean_number_of_samples_over_its_own(folder: Path) -> 
         assert federation.coordinator.get_run(run.run_id).admitted_examples == {"ann": 12, "bob": 9}
         assert scalars_of(federation, "ann") == {"alpha": pytest.approx(0.01 * 10.5 / 12)}
         assert scalars_of(federation, "bob") == {"alpha": pytest.approx(0.01 * 10.5 / 9)}
+
+
+def test_what_a_client_says_later_and_a_restart_change_nothing(folder: Path) -> None:
+    with LocalFederation.small(folder) as federation:
+        federation.join()
+        federation.create("feddyn")
+        federation.step()
+        before = scalars_of(federation, "ann")
+        federation.clients["bob"] = replace(federation.clients["bob"], counts=(900, 0, 900))
+        federation.restart()
+        assert scalars_of(federation, "ann") == before
 
 
 def test_a_client_that_comes_later_counts_from_then_on_and_one_in_quarantine_does_not(folder: Path) -> None:

@@ -15,7 +15,7 @@ from fedplcc.shared.errors import FedplccError
 from fedplcc.shared.types import Run, RunStatus, TaskKind
 from fedplcc.state.replay import replay
 from tests.support.federation.in_process import LocalFederation
-from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import an_evaluation
 
 ROUNDS = {"rounds": 6}
@@ -53,6 +53,12 @@ def test_training_gives_the_bytes_that_it_gives_where_every_round_is_evaluated(
             assert right.get(key) == (left.get(key) if is_evaluated else None)
         assert left.keys() == right.keys()
         assert {**left, "accuracy": 0, "accuracy_local": 0} == {**right, "accuracy": 0, "accuracy_local": 0}
+
+
+def test_a_run_that_shares_no_model_says_in_every_line_whose_accuracy_it_would_be(federation: LocalFederation) -> None:
+    document = a_document("fedproto", run=ROUNDS, evaluation=SELDOM) | {"method": {"share_model": False}}
+    run = federation.run_to_end(federation.coordinator.create_run("request", document).run_id)
+    assert {line["accuracy_of"] for line in lines(federation, run)} == {"local"}
 
 
 def test_nobody_is_asked_for_a_report_on_another_round_and_its_history_has_none(federation: LocalFederation) -> None:
@@ -101,6 +107,15 @@ def test_metrics_keep_the_accuracy_of_the_last_evaluated_round_and_move_on_with_
     committed = lines(federation, run)
     assert committed[-1]["accuracy"] is None
     assert mean() == committed[2]["accuracy"]["mean"]
+
+
+def test_the_results_of_such_a_round_are_known_as_stored(federation: LocalFederation) -> None:
+    run = whole(federation, "fedplcc", evaluation=SELDOM)
+    known = {sha256 for sha256, _ in federation.store.list_blobs()}
+    for current in federation.coordinator.list_rounds(run.run_id, after=0):
+        assert current.model is not None
+        assert current.prototypes is not None
+        assert {current.model.sha256, current.prototypes.sha256} <= known, f"round {current.number}"
 
 
 def test_such_a_round_is_replayed_and_examined_as_any_other(folder: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.aggregator.ledger.limits import Limits
+from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.types import RunStatus, Task, TaskKind
@@ -100,6 +102,15 @@ def test_a_run_waits_for_its_roster_and_says_so(federation: LocalFederation) -> 
     assert federation.task(first).kind is TaskKind.INIT
 
 
+def test_a_client_whose_lease_ran_out_does_not_start_a_run(federation: LocalFederation) -> None:
+    federation.join()
+    federation.clock.now += Limits().lease_s + 1
+    run = federation.create()
+    assert run.status is RunStatus.PENDING
+    federation.join()
+    assert federation.coordinator.get_run(run.run_id).status is RunStatus.RUNNING
+
+
 def a_run_of_at_least(count: int, **run: object) -> dict[str, object]:
     document = a_document(run={"min_clients": count, **run})
     del document["run"]["clients"]
@@ -133,3 +144,22 @@ def test_a_client_that_comes_late_takes_part_from_the_next_round_on_and_is_named
         right = expected(parse_run_config(json.loads(run.config_json)), everybody, cohorts[1:])
         assert run.model is not None
         assert run.model.sha256 == right.models[-1]
+
+
+def test_a_run_of_at_least_some_clients_starts_with_everybody_who_is_there(federation: LocalFederation) -> None:
+    federation.join()
+    run = federation.coordinator.create_run("r", a_run_of_at_least(1))
+    assert run.roster == ("ann", "bob", "zoe")
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
+def test_a_cohort_of_some_is_drawn_from_seed_round_and_roster(federation: LocalFederation) -> None:
+    federation.join()
+    run = federation.create(run={"rounds": 6, "cohort_size": 2, "seed": 11})
+    run = federation.run_to_end(run.run_id)
+    found = [current.cohort for current in federation.coordinator.list_rounds(run.run_id, after=0)]
+    assert found == [select_cohort(run.roster, seed=11, round_number=number, cohort_size=2) for number in range(1, 7)]
+    assert len(set(found)) > 1
+    right = expected(parse_run_config(json.loads(run.config_json)), clients(), found)
+    assert run.model is not None
+    assert run.model.sha256 == right.models[-1]

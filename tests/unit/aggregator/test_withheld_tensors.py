@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedplcc.aggregator.garbage.rules import Keep
-from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.errors import MalformedUpdate, UpdateNormExceeded
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind
 from fedplcc.state.replay import replay
@@ -96,6 +96,18 @@ def test_what_is_not_the_base_is_refused_by_name(folder: Path, change: Any, chec
         assert refusal.value.metadata["check"] == check
         assert refusal.value.metadata.get("tensor") == tensor
         federation.submit(ann, task, update, blobs)
+
+
+def test_the_norm_of_an_update_is_of_what_it_has(folder: Path) -> None:
+    with FedRep.small(folder) as federation:
+        ann, task = federation.to_training(admission={"max_update_norm": 1.0})
+        received = present(federation.fetch(ann, task))
+        update, blobs = ann.work(task, received)
+        (data,) = blobs.values()
+        difference = from_bytes(data)["base.weight"].astype(np.float64) - from_bytes(received)["base.weight"]
+        with pytest.raises(UpdateNormExceeded) as refusal:
+            federation.submit(ann, task, update, blobs)
+        assert float(refusal.value.metadata["norm"]) == pytest.approx(np.linalg.norm(difference), rel=1e-6)
 
 
 @pytest.mark.parametrize("hyper", [{}, OWN], ids=["heads uploaded", "heads kept"])

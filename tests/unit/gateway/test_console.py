@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from fedplcc.gateway.app import create_app
-from fedplcc.gateway.console.files import INDEX, MEDIA_TYPES, console_files, imported_by, version_of
+from fedplcc.gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files, imported_by, version_of
 from fedplcc.gateway.console.routes import FIRST_VIEW, HEADERS, POLICY
 from fedplcc.shared.config.settings import GatewaySettings
 
@@ -107,6 +107,17 @@ def test_what_the_page_names_is_kept_for_ever(app: FastAPI) -> None:
         assert answer.content == FILES[path.removeprefix(f"console/{VERSION}/")].content
 
 
+def test_another_content_is_another_version() -> None:
+    one = {"a.js": ConsoleFile("a.js", b"1"), "b.js": ConsoleFile("b.js", b"2")}
+    assert version_of(one) == version_of(dict(one))
+    others = [
+        {**one, "b.js": ConsoleFile("b.js", b"3")},
+        {**one, "c.js": ConsoleFile("c.js", b"")},
+        {"a.js": one["a.js"], "c.js": one["b.js"]},
+    ]
+    assert len({version_of(found) for found in (one, *others)}) == 4
+
+
 def test_what_the_browser_has_is_not_sent_again(app: FastAPI) -> None:
     first = ask(app, "/console/app.js")
     for known in (first.headers["etag"], first.headers["etag"].removeprefix("W/"), f'"other", {first.headers["etag"]}'):
@@ -117,6 +128,10 @@ def test_what_the_browser_has_is_not_sent_again(app: FastAPI) -> None:
     assert ask(app, "/console/app.js", **{"If-None-Match": '"other"'}).status_code == 200
     page = ask(app, "/")
     assert ask(app, "/", **{"If-None-Match": page.headers["etag"]}).status_code == 304
+
+
+def test_another_content_has_another_tag() -> None:
+    assert ConsoleFile("a.js", b"1").etag == ConsoleFile("b.js", b"1").etag != ConsoleFile("a.js", b"2").etag
 
 
 def test_files_are_compressed_for_who_takes_it(app: FastAPI) -> None:
@@ -154,6 +169,11 @@ def test_the_browser_is_told_at_once_of_every_module_of_the_first_view_and_later
     for among in (urgent, told):
         for name in among:
             assert imports_of(name, IMPORT_AT_ONCE) <= set(among), name
+
+
+def test_asking_without_wanting_the_body_is_answered(app: FastAPI) -> None:
+    answer = ask(app, "/", method="HEAD")
+    assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(ask(app, "/").content))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.types import Event
 from tests.support.federation.certificates import TestAuthority
-from tests.support.hosts.message_receivers import mail_host, status, webhook_host
+from tests.support.hosts.message_receivers import closed_port, mail_host, status, webhook_host
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 FAILED = Event(type="run_failed", run_id="scans-1f0c", round=3, data={"reason": "no quorum"}, sequence=7, time=1e9)
@@ -323,6 +323,11 @@ def test_a_slow_receiver_has_bounded_time(tmp_path: Path, monkeypatch: pytest.Mo
         assert tried(to_mail(tmp_path, server.port)).startswith("the connection failed")
         enough.set()
     assert undelivered.SEND_S == 20.0
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    assert tried(to_webhook(tmp_path, f"http://127.0.0.1:{closed_port()}/")).startswith("no connection")
+    assert tried(to_mail(tmp_path, closed_port())) == "the connection failed: ConnectionRefusedError"
 
 
 def test_a_mail_is_taken_or_the_server_says_no(tmp_path: Path) -> None:

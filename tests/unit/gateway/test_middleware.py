@@ -168,6 +168,20 @@ def test_each_response_is_counted_by_route_method_and_status(app: FastAPI) -> No
     assert count("unknown", "other", "404") == 1
 
 
+def test_open_requests_are_shown(app: FastAPI) -> None:
+    registry = app.state.services.metrics.registry
+    during = []
+
+    async def look() -> JSONResponse:
+        during.append(registry.get_sample_value("fedplcc_http_requests_in_flight"))
+        return JSONResponse({"ok": True})
+
+    app.add_api_route("/look", look)
+    send(app, "GET", "/look")
+    assert during == [1]
+    assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
+
+
 def test_every_status_that_the_api_documents_has_its_series_from_the_start() -> None:
     metrics = create_app(GatewaySettings(insecure=True)).state.services.metrics
     shown = {

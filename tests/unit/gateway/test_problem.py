@@ -8,10 +8,13 @@ from fedplcc.shared.errors import (
     BY_REASON,
     BlobTooLarge,
     ClientInOpenRun,
+    FedplccError,
     Internal,
     InvalidTransition,
+    RequestIdReused,
     RunDeleted,
     RunIsOpen,
+    RunNotFound,
 )
 
 SCOPE = {"path": "/v1/runs/x", "state": {"request_id": "r-1"}}
@@ -28,10 +31,29 @@ def test_every_error_of_the_tree_is_a_problem_with_its_reason_and_status() -> No
         assert (document["instance"], document["request_id"]) == ("/v1/runs/x", "r-1")
 
 
+def test_a_problem_carries_the_facts_for_programs() -> None:
+    found = problem.problem_of(RequestIdReused("the key was used", run_id="digits-1"))
+    assert found.metadata == {"run_id": "digits-1"}
+    assert found.detail == "the key was used"
+    assert found.title == "Request id reused"
+
+
 def test_a_bug_says_nothing_about_itself() -> None:
     found = problem.problem_of(Internal("KeyError: 'secret'", path="/home/somebody"))
     assert "secret" not in found.model_dump_json()
     assert "somebody" not in found.model_dump_json()
+
+
+def test_an_error_outside_the_tree_of_reasons_is_as_silent_as_a_bug() -> None:
+    class Unheard(FedplccError):
+        """Raised by nobody."""
+
+    assert "secret" not in problem.problem_of(Unheard("secret")).model_dump_json()
+
+
+def test_members_without_a_value_are_left_out() -> None:
+    document = json.loads(bytes(problem.ProblemResponse(problem.problem_of(RunNotFound("no such run"))).body))
+    assert set(document) == {"type", "title", "status", "detail", "code"}
 
 
 def test_only_what_may_pass_asks_to_try_again() -> None:

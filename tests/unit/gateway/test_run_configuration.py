@@ -1,11 +1,14 @@
 """The gateway's description of configurations is true, and proposes nothing that the aggregator would refuse."""
 
+import asyncio
+import threading
 import tomllib
 from typing import Any
 
 import pytest
 
 from fedplcc.gateway import run_configuration
+from fedplcc.gateway.routes import runs
 from fedplcc.gateway.routes.runs import EXAMPLE
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.tables.model import STEMS
@@ -60,6 +63,14 @@ def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice: Metho
     assert filled.config_hash == run_configuration.check(written(choice.name)).config_hash
 
 
+def test_the_form_is_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_by = []
+    monkeypatch.setattr(run_configuration, "form", lambda: made_by.append(threading.current_thread()))
+    asyncio.run(runs.get_run_configuration())
+    assert len(made_by) == 1
+    assert threading.main_thread() not in made_by
+
+
 def test_every_model_is_offered_with_its_stems() -> None:
     assert {choice.name: tuple(choice.stems) for choice in FORM.models} == dict(STEMS)
     for choice in FORM.models:
@@ -84,3 +95,10 @@ def test_every_problem_is_told_at_its_key() -> None:
     answer = run_configuration.check(document)
     assert [problem.location for problem in answer.problems] == ["method.lambda3", "method.tau", "training.batch_size"]
     assert (answer.config, answer.config_hash, answer.toml) == (None, None, None)
+
+
+def test_what_toml_cannot_say_is_left_unsaid() -> None:
+    model = {"name": "pkg.models:make", "options": {"sizes": [1, None]}}
+    answer = run_configuration.check(written("fedavg", model=model))
+    assert answer.problems == []
+    assert answer.toml is None

@@ -44,6 +44,11 @@ def test_ten_rounds_running_warn_and_nine_do_not() -> None:
     assert "mean accuracy is at chance, 10.0% with 10 classes, since round 4" in warning.sentence
 
 
+def test_one_better_round_ends_the_warning_and_older_ones_do_not_count() -> None:
+    assert warnings_of([*rounds(), (11, 0.3)], a_config(), "fedavg") == ()
+    assert warnings_of([(1, 0.9), *rounds(first=2)], a_config(), "fedavg")[0].round == 2
+
+
 @pytest.mark.parametrize(
     ("method", "clip_norm", "keys"),
     [
@@ -57,3 +62,8 @@ def test_the_likeliest_key_comes_first(method: str, clip_norm: float | None, key
     assert warning.keys == keys
     assert all(key in warning.sentence for key in keys)
     assert "than 0.01" in warning.sentence
+
+
+@pytest.mark.parametrize("config", [{}, {"data": None}, {"data": {"classes": 3}}])
+def test_a_configuration_of_another_version_gives_no_warning(config: dict[str, Any]) -> None:
+    assert warnings_of(rounds(), config, "fedplcc") == ()

@@ -40,6 +40,12 @@ def test_scores_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     assert ours.macro_f1 == pytest.approx(theirs_macro, abs=1e-12)
 
 
+def test_without_samples_there_are_no_scores() -> None:
+    found = class_scores([0, 0], [0, 0, 0, 0])
+    assert (found.recall, found.precision, found.specificity, found.f1) == ((None, None),) * 4
+    assert found.macro_f1 is None
+
+
 def test_matrices_are_added_where_each_client_sent_one() -> None:
     assert pooled([[1, 2, 3, 4], [1, 0, 0, 1]]) == [2, 2, 3, 5]
     assert pooled([[1, 2, 3, 4], []]) is None

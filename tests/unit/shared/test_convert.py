@@ -11,19 +11,32 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from fedplcc.shared import types
-from fedplcc.shared.convert.clients import client_from_proto, client_to_proto, heartbeat_from_proto
+from fedplcc.shared.convert.clients import (
+    client_from_proto,
+    client_to_proto,
+    heartbeat_from_proto,
+    problem_from_proto,
+    problem_to_proto,
+)
 from fedplcc.shared.convert.events import event_from_proto
-from fedplcc.shared.convert.membership import client_from_join, membership_from_proto, membership_to_proto
+from fedplcc.shared.convert.membership import (
+    client_from_join,
+    client_to_join,
+    membership_from_proto,
+    membership_to_proto,
+)
 from fedplcc.shared.convert.payloads import blob_from_proto, payload_from_proto
-from fedplcc.shared.convert.reading.fields import MAX_CLASSES
+from fedplcc.shared.convert.reading.fields import MAX_CLASSES, MAX_TEXT
 from fedplcc.shared.convert.rounds import round_from_proto
 from fedplcc.shared.convert.runs import run_from_proto, run_to_proto
+from fedplcc.shared.convert.site_logs import line_to_proto
 from fedplcc.shared.convert.tasks import task_from_proto
 from fedplcc.shared.convert.updates import update_from_commit
 from fedplcc.shared.convert.uploads import upload_header_from_proto
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import Client, ClientProblem
 
 BLOB = types_pb2.BlobRef(role="model", sha256="ab" * 32, size_bytes=1)
 A_CLIENT: dict[str, Any] = {"client_id": "ann", "domain": "city", "activity": types_pb2.CLIENT_ACTIVITY_IDLE}
@@ -223,6 +236,15 @@ def test_an_impossible_field_is_refused_by_its_name(parse: Callable[[Any], Any],
     assert refusal.value.metadata == {"field": field}
 
 
+def test_what_an_updates_numbers_mean_is_left_to_the_aggregator() -> None:
+    request = round_pb.CommitUpdateRequest(
+        run_id="r", round=1, num_examples=-5, class_counts=[-1], losses={"ce": math.nan}
+    )
+    update = update_from_commit(request)
+    assert (update.num_examples, update.class_counts) == (-5, (-1,))
+    assert math.isnan(update.losses["ce"])
+
+
 def test_a_run_without_a_round_is_shown_as_round_minus_one() -> None:
     run = types.Run(
         run_id="r",
@@ -263,6 +285,18 @@ def test_who_is_done_is_shown_by_the_phase() -> None:
         assert list(run_to_proto(run).done_clients) == done
 
 
+def test_a_long_sentence_of_a_problem_is_cut_and_not_refused() -> None:
+    problem = ClientProblem(reason="INVALID_DATA", detail="x" * 5000, hint="y" * 5000)
+    back = problem_from_proto(problem_to_proto(problem))
+    assert len(back.detail) == len(back.hint) == MAX_TEXT
+
+
+def test_records_keep_the_order_of_a_clients_classes() -> None:
+    client = Client(client_id="ann", domain="d", num_examples=3, class_counts={"zebra": 1, "ant": 2})
+    request = client_to_join(client, instance_token="t" * 16, version="1")
+    assert list(client_from_join(request).class_counts) == ["zebra", "ant"]
+
+
 NONSENSE = {
     "of a later version": ("x_watts", math.inf, "x_watts is inf, and no finite number"),
     "no number": ("batch_seconds", math.nan, "batch_seconds is nan, and not at least 0"),
@@ -291,3 +325,9 @@ def test_a_client_dropped_for_an_unknown_reason_is_refused() -> None:
     message.dropped.add(client_id="ann", reason="tired", detail="it said so")
     with pytest.raises(MalformedRequest, match="'tired' is no reason to drop a client"):
         round_from_proto(message)
+
+
+def test_the_last_parts_of_the_year_9999_are_a_time() -> None:
+    last = Timestamp(seconds=253_402_300_799, nanos=999_999_999)
+    (line,) = heartbeat_from_proto(a_heartbeat(log_lines=[a_line(time=last)])).log_lines
+    assert line_to_proto(line).time.seconds == last.seconds

@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 
 from fedplcc.shared import errors
 from fedplcc.shared.codes import Code
-from fedplcc.shared.errors import FedplccError, Internal, from_reason
+from fedplcc.shared.errors import BY_REASON, FedplccError, Internal, from_reason
 
 
 def descendants(root: type[FedplccError]) -> list[type[FedplccError]]:
@@ -29,6 +29,11 @@ def test_every_error_has_a_reason_that_says_its_name() -> None:
         assert kind.__doc__, kind
 
 
+def test_no_two_errors_share_a_reason() -> None:
+    assert len({kind.reason for kind in KINDS}) == len(KINDS)
+    assert {kind.reason: kind for kind in KINDS} == dict(BY_REASON)
+
+
 def test_codes_are_those_of_google_rpc_and_each_has_its_http_status() -> None:
     for code in Code:
         assert code_pb2.Code.Value(code.name) == code
@@ -41,6 +46,11 @@ def test_a_reason_that_this_version_does_not_know_keeps_its_status() -> None:
     for code in set(Code) - {Code.ABORTED}:
         assert from_reason("OF_A_LATER_VERSION", "a sentence", {}, code).code == code
     assert type(from_reason("OF_A_LATER_VERSION", "", {}, Code.ABORTED)) is Internal, "nothing here raises it"
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 99, -1])
+def test_a_status_that_says_nothing_is_internal(code: int) -> None:
+    assert type(from_reason("", "a sentence", {}, code)) is Internal
 
 
 @pytest.mark.parametrize("key", ["detail", "self", "kind", "code"])

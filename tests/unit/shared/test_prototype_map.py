@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from fedplcc.shared import prototype_map as maps
-from fedplcc.shared.prototype_map import PrototypeMap, key_rounds, map_prototypes, polygon, reference_round
+from fedplcc.shared.prototype_map import (
+    NO_OWNER,
+    PrototypeMap,
+    key_rounds,
+    map_prototypes,
+    polygon,
+    procrustes,
+    reference_round,
+)
 from fedplcc.shared.types import Comparison, PrototypeSet
 
 EMPTY = PrototypeSet.empty()
@@ -34,6 +42,21 @@ def test_no_prototypes_give_an_empty_map() -> None:
         assert found.places_N2.shape == (0, 2)
 
 
+def test_one_prototype_lies_in_the_middle() -> None:
+    found = drawn(a_set((2, (3, 4, 5), 7)))
+    assert found.places_N2.tolist() == [[0, 0]]
+    assert (found.explained, found.weights_N.tolist(), found.shares_N.tolist()) == (1.0, [7], [1])
+
+
+def test_two_prototypes_keep_their_distance_and_all_is_shown() -> None:
+    found = drawn(a_set((0, (0, 0, 3), 1), (1, (0, 4, 0), 1)))
+    assert np.linalg.norm(found.places_N2[0] - found.places_N2[1]) == pytest.approx(5)
+    assert found.explained == pytest.approx(1)
+    assert found.places_N2[:, 0] @ found.places_N2[:, 0] + found.places_N2[:, 1] @ found.places_N2[
+        :, 1
+    ] == pytest.approx(12.5)
+
+
 @pytest.mark.parametrize("comparison", ["cosine", "distance"])
 def test_prototypes_that_are_all_equal_lie_in_one_place(comparison: Comparison) -> None:
     same = a_set(*((class_id, (0.1, 0.7, 0.3), 1 + class_id) for class_id in range(4)))
@@ -52,6 +75,19 @@ def test_one_class_lies_on_its_side_of_the_polygon_and_is_not_mirrored_at_will()
     assert middle / np.linalg.norm(middle) == pytest.approx(np.array(polygon(4)[1]))
 
 
+def test_lengths_do_not_count_where_methods_compare_by_the_cosine_and_do_elsewhere() -> None:
+    long, short = (
+        a_set((0, (10 * s, 0, 0), 1), (1, (0, 2 * s, 0), 1), (2, (0, 0, 7), 2), (3, (s, s, 0), 3)) for s in (10, 1)
+    )
+    assert drawn(long, comparison="cosine").places_N2 == pytest.approx(drawn(short, comparison="cosine").places_N2)
+    assert drawn(long).places_N2 != pytest.approx(drawn(short).places_N2, abs=1)
+
+
+def test_a_zero_vector_has_no_direction_and_breaks_nothing() -> None:
+    found = drawn(a_set((0, (0, 0), 1), (1, (0, 3), 1), (2, (2, 0), 1)), comparison="cosine")
+    assert np.isfinite(found.places_N2).all()
+
+
 @pytest.mark.parametrize(
     ("vector", "weight", "sentence"),
     [
@@ -65,6 +101,22 @@ def test_what_is_no_number_is_refused(vector: Sequence[float], weight: float, se
     for local, made in (((a_set((0, vector, weight)),), EMPTY), ((), a_set((0, vector, weight)))):
         with pytest.raises(ValueError, match=sentence):
             drawn(*local, made=made)
+
+
+def test_huge_and_tiny_numbers_of_single_precision_are_drawn() -> None:
+    for scale in (1e38, 1e-30):
+        found = drawn(a_set((0, (scale, 0), 1), (1, (0, scale), 1), (2, (scale, scale), 1)))
+        assert np.isfinite(found.places_N2).all()
+        assert np.ptp(found.places_N2, axis=0).max() > scale / 2
+
+
+def test_global_prototypes_come_first_and_each_kind_from_the_heaviest_on() -> None:
+    made = a_set((0, (1, 0), 0.25), (0, (0, 1), 0.75), (1, (3, 3), 1))
+    found = drawn(a_set((0, (1, 0), 2), (1, (3, 2), 5)), a_set((0, (0, 1), 3)), made=made)
+    assert found.owners_N.tolist() == [NO_OWNER] * 3 + [0, 1, 0]
+    assert found.weights_N.tolist() == [1, 0.75, 0.25, 5, 3, 2]
+    assert found.class_ids_N.tolist() == [1, 0, 0, 1, 0, 0]
+    assert found.shares_N.tolist() == [1, 0.75, 0.25, 1, 1, 1]
 
 
 def test_a_local_prototype_knows_the_nearest_global_one_of_its_class_in_the_whole_space() -> None:
@@ -91,6 +143,24 @@ def test_beyond_the_bound_the_lightest_are_left_out_and_counted(monkeypatch: pyt
     assert found.weights_N.tolist() == [1, pytest.approx(0.9), 8, 7, 6]
     assert (found.left_out_global, found.left_out_local) == (1, 5)
     assert drawn(*reversed(sets), made=made).weights_N.tolist() == found.weights_N.tolist()
+
+
+def test_a_pool_that_is_sent_beside_its_averages_is_not_drawn_twice() -> None:
+    vectors = np.eye(3, 4, dtype=np.float32)
+    both = PrototypeSet(vectors, np.array([0, 0, 0]), np.array([3, 4, 1], np.float32), np.array([0, 1, -1]))
+    assert drawn(made=both).weights_N.tolist() == [1]
+    only_owned = PrototypeSet(vectors, both.class_ids, both.weights, np.array([0, 1, 2]))
+    assert len(drawn(made=only_owned)) == 3
+
+
+def test_centres_are_means_by_weight_of_each_class_at_each_owner() -> None:
+    made = a_set((0, (0, 8), 0.25), (0, (0, 0), 0.75))
+    found = drawn(a_set((0, (0, 8), 1), (0, (0, 0), 1), (3, (6, 1), 2), (3, (6, 4), 4)), EMPTY, made=made)
+    assert set(found.centres) == {(0, ""), (0, "client 0"), (3, "client 0")}
+    apart = np.array(found.centres[0, ""]) - np.array(found.centres[3, "client 0"])
+    assert np.linalg.norm(apart) == pytest.approx(np.hypot(6, 2 - 3))
+    apart = np.array(found.centres[0, "client 0"]) - np.array(found.centres[3, "client 0"])
+    assert np.linalg.norm(apart) == pytest.approx(np.hypot(6, 4 - 3))
 
 
 def test_classes_stay_where_they_are_when_the_largest_variance_becomes_the_second() -> None:
@@ -127,6 +197,15 @@ def test_clients_hold_a_picture_whose_classes_lie_in_one_place() -> None:
         by_client(a_pair(0, 5)), made, comparison="distance", num_classes=4, reference=before.centres
     )
     assert np.allclose(before.places_N2, after.places_N2, atol=1e-6)
+
+
+def test_pictures_without_a_class_in_common_fall_back_on_the_polygon() -> None:
+    assert procrustes({(0, ""): (1.0, 0.0)}, {(1, ""): (1.0, 0.0)}) is None
+    sets = a_set((0, (5, 0, 1), 1), (1, (0, 4, 0), 1), (2, (0, 0, 3), 2))
+    elsewhere = map_prototypes(
+        by_client([sets]), EMPTY, comparison="distance", num_classes=4, reference={(3, ""): (1.0, 1.0)}
+    )
+    assert elsewhere.places_N2.tolist() == drawn(sets).places_N2.tolist()
 
 
 @pytest.mark.parametrize(

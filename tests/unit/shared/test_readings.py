@@ -36,3 +36,8 @@ def test_what_is_out_of_bounds_is_said_with_its_bounds() -> None:
     assert why_impossible("device_utilisation_ratio", 1.0) is None
     assert why_impossible("batch_seconds", -1.0) == "batch_seconds is -1, and not at least 0"
     assert why_impossible("device_utilisation_ratio", 1.5) == "device_utilisation_ratio is 1.5, and not 0 to 1"
+
+
+def test_a_reading_of_a_later_version_may_be_any_finite_number() -> None:
+    assert why_impossible("battery_kelvin", -5.0) is None
+    assert why_impossible("battery_kelvin", math.nan) == "battery_kelvin is nan, and no finite number"

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from fedplcc.shared.bounds import CONFIDENCE_BINS, SCORE_BINS
 from fedplcc.shared.scoring.histograms import (
     RELIABILITY_BINS,
+    added,
     areas,
     bins_of,
     calibration_error,
@@ -81,6 +82,28 @@ def test_the_calibration_error_is_that_of_the_confidences() -> None:
     assert calibration_error(bins) == pytest.approx(expected, abs=0.5 / CONFIDENCE_BINS)
     assert sum(each.num_examples for each in bins) == 4000
     assert [each.confidence for each in bins] == sorted(each.confidence for each in bins)
+
+
+def test_histograms_of_clients_are_added() -> None:
+    logits, labels = drawn(3, 90, 1.0)
+    parts = [histograms(logits[piece], labels[piece]) for piece in (slice(0, 40), slice(40, 90))]
+    assert added(parts) == histograms(logits, labels)
+
+
+def test_a_sample_without_a_finite_logit_has_the_least_probability_of_every_class() -> None:
+    logits = np.array([[5.0, 0.0, 0.0], [np.nan, 0.0, 0.0]], np.float32)
+    found = histograms(logits, np.array([0, 0]))
+    assert fault_of(found, (1, 0, 0), (2, 0, 0)) is None
+    assert (found.of_class[0], found.confidence[0], sum(found.confidence_correct)) == (1, 1, 1)
+
+
+def test_nothing_follows_from_no_samples() -> None:
+    none = histograms(np.zeros((0, M), np.float32), np.zeros(0, int))
+    assert fault_of(none, (0,) * M, (0,) * M) is None
+    assert areas(none) == [None] * M
+    assert macro_area(none) is None
+    assert reliability(none) == []
+    assert calibration_error([]) is None
 
 
 LOGITS, LABELS = drawn(4, 50, 1.0)

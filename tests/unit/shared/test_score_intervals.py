@@ -14,6 +14,15 @@ from fedplcc.shared.bounds import SCORE_BINS
 from fedplcc.shared.scoring import intervals
 from fedplcc.shared.scoring.class_scores import class_scores
 from fedplcc.shared.scoring.histograms import areas, histograms_of, macro_area
+from fedplcc.shared.scoring.intervals import (
+    accuracy_interval,
+    area_intervals,
+    balanced_interval,
+    macro_area_interval,
+    mean_interval,
+    share_interval,
+)
+from fedplcc.shared.scoring.scores import balanced_accuracy
 from fedplcc.shared.types import ScoreHistograms
 
 counts = st.integers(1, 400).flatmap(lambda whole: st.tuples(st.integers(0, whole), st.just(whole)))
@@ -25,6 +34,27 @@ def test_a_share_has_the_interval_of_scipy(pair: tuple[int, int]) -> None:
     theirs = binomtest(*pair).proportion_ci(intervals.CONFIDENCE, method="wilson")
     assert found is not None
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+@given(st.lists(counts, min_size=1, max_size=6))
+def test_an_interval_holds_its_score_and_stays_between_nothing_and_all(pairs: list[tuple[int, int]]) -> None:
+    right, total = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    balanced, overall = balanced_interval(right, total), accuracy_interval(right, total)
+    score = balanced_accuracy(right, total)
+    assert balanced is not None
+    assert overall is not None
+    assert score is not None
+    assert 0 <= balanced.low <= score + 1e-12
+    assert score - 1e-12 <= balanced.high <= 1
+    assert balanced == balanced_interval([*right, 0], [*total, 0])
+    if len(pairs) == 1:
+        assert (balanced.low, balanced.high) == pytest.approx((overall.low, overall.high), abs=1e-9)
+
+
+def test_nothing_has_no_interval() -> None:
+    assert share_interval(0, 0) is None
+    assert balanced_interval([0, 0], [0, 0]) is None
+    assert mean_interval([], []) is None
 
 
 @pytest.mark.parametrize("truth", [(0.9, 0.5, 0.1), (0.97, 0.9, 0.8), (0.5, 0.5, 0.5)])
@@ -119,6 +149,13 @@ def test_an_area_has_the_variance_of_delong_over_all_pairs(own: list[int], other
         (max(0.0, expected.low - left_open), min(1.0, expected.high + left_open)), abs=1e-6
     )
     assert intervals.macro_area_interval(found) == interval
+
+
+def test_a_class_without_pairs_has_no_interval_and_does_not_count() -> None:
+    found = histograms_from([[3, 9, 20], []], [[1, 2], [5]])
+    assert area_intervals(found)[1] is None
+    assert macro_area_interval(found) == area_intervals(found)[0]
+    assert macro_area_interval(histograms_from([[]], [[1]])) is None
 
 
 def test_intervals_of_macro_f1_and_area_hold_the_truth_about_as_often_as_they_say() -> None:

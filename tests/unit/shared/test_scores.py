@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
-from fedplcc.shared.scoring.scores import balanced_accuracy, is_uneven, recalls, summed, unfound, unfound_warning
+from fedplcc.shared.scoring.scores import (
+    balanced_accuracy,
+    is_uneven,
+    recalls,
+    score_of,
+    summed,
+    unfound,
+    unfound_warning,
+    values_of,
+)
 from tests.support import present
 
 CLASSES = ("nevus", "melanoma", "keratosis", "naevus flammeus", "scar", "wart", "burn")
@@ -32,6 +41,13 @@ def test_scores_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     assert [value for value in recalls(correct.tolist(), total.tolist()) if value is not None] == pytest.approx(each)
 
 
+def test_classes_without_images_count_nowhere() -> None:
+    assert recalls([1, 0], [2, 0]) == [0.5, None]
+    assert balanced_accuracy([1, 0], [2, 0]) == 0.5
+    assert balanced_accuracy([0, 0], [0, 0]) is None
+    assert balanced_accuracy([], []) is None
+
+
 @pytest.mark.parametrize(
     ("total", "uneven"), [([10, 30], False), ([10, 31], True), ([0, 10, 30], False), ([0, 0], False), ([], False)]
 )
@@ -49,6 +65,13 @@ def line(**entries: Any) -> dict[str, Any]:
     return {"round": 9, "accuracy": {"mean": 0.9, "worst": 0.8}} | entries
 
 
+def test_a_line_is_read_by_its_score() -> None:
+    assert (score_of(line()), values_of(line())) == ("accuracy", {"mean": 0.9, "worst": 0.8})
+    balanced = line(balanced_accuracy={"mean": 0.2, "worst": 0.1})
+    assert (score_of(balanced), values_of(balanced)) == ("balanced_accuracy", {"mean": 0.2, "worst": 0.1})
+    assert values_of(line(accuracy=None)) is None
+
+
 def test_the_warning_names_what_is_never_found() -> None:
     assert unfound_warning(line(), CLASSES, 20) is None
     one = present(unfound_warning(line(unfound=[1]), CLASSES, 20))
@@ -59,3 +82,16 @@ def test_the_warning_names_what_is_never_found() -> None:
     assert two.sentence.startswith("classes 'melanoma' and 'keratosis' are never found")
     many = present(unfound_warning(line(unfound=[*range(7)]), CLASSES, 20))
     assert "'scar' and 2 more are never found" in many.sentence
+
+
+def test_a_class_of_a_stage_that_is_still_to_come_is_no_warning() -> None:
+    counts = [40, 12, 0, 0, 0, 0, 0]
+    assert unfound_warning(line(unfound=[2, 3], class_counts=counts), CLASSES, 20) is None
+    found = present(unfound_warning(line(unfound=[1, 2], class_counts=counts), CLASSES, 20))
+    assert found.sentence.startswith("class 'melanoma' is never found")
+
+
+def test_the_beginning_of_training_is_no_warning_but_the_end_is() -> None:
+    early = line(unfound=[1]) | {"round": 3}
+    assert unfound_warning(early, CLASSES, 20) is None
+    assert unfound_warning(early, CLASSES, 3) is not None

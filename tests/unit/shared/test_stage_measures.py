@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.shared.stage_measures import average_accuracy, backward_transfer, forgetting
+from fedplcc.shared.stage_measures import average_accuracy, backward_transfer, forgetting, rarest_classes
 
 KNOWN: list[list[float]] = [[0.9], [0.7, 0.8], [0.6, 0.75, 0.85]]
 
@@ -39,3 +39,9 @@ def test_a_measure_without_its_accuracies_is_unknown() -> None:
     assert forgetting(rows) is None
     assert backward_transfer(rows) is None
     assert average_accuracy(rows[:2]) is None
+
+
+def test_the_rarest_half_of_the_classes() -> None:
+    assert rarest_classes([5, 1, 3, 2]) == [1, 3]
+    assert rarest_classes([2, 2, 2]) == [2]  # rounded down; of equal ones the last
+    assert rarest_classes([]) == []

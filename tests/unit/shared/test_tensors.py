@@ -10,6 +10,7 @@ import safetensors.numpy
 
 from fedplcc.shared import tensors
 from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.types import PrototypeSet
 
 MODEL: dict[str, Any] = {
     "layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -110,6 +111,16 @@ def test_a_header_that_lies_is_refused_under_the_name_of_the_check(data: bytes, 
     assert check_of(data) == check
 
 
+def test_a_tensor_without_elements_may_stand_anywhere() -> None:
+    arrays: dict[str, Any] = {
+        "a": np.zeros((0, 3), np.float32),
+        "b": np.ones(1, np.float32),
+        "c": np.zeros((2, 0), np.int64),
+    }
+    back = tensors.from_bytes(tensors.to_bytes(arrays))
+    assert {name: array.shape for name, array in back.items()} == {"a": (0, 3), "b": (1,), "c": (2, 0)}
+
+
 @pytest.mark.parametrize(
     ("found", "check", "tensor"),
     [
@@ -127,6 +138,10 @@ def test_another_model_is_refused_with_the_tensor_that_differs(
         tensors.check_schema(found, expected)
     assert refusal.value.metadata == {"check": check, "tensor": tensor}
     tensors.check_schema(expected, expected)
+
+
+def test_an_empty_prototype_set_keeps_its_dimension() -> None:
+    assert tensors.prototypes_from_bytes(tensors.prototypes_to_bytes(PrototypeSet.empty(512))).vectors.shape == (0, 512)
 
 
 GOOD_SET: dict[str, np.ndarray] = {

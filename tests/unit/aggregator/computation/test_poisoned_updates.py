@@ -17,7 +17,7 @@ from fedplcc.shared import types
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import MalformedUpdate
-from fedplcc.shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS
+from fedplcc.shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
 from fedplcc.shared.methods.prototypical import fedplcc
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from tests.support.federation.in_process import LocalFederation
@@ -302,6 +302,15 @@ def test_a_poisoned_update_is_refused_by_its_check_and_the_run_is_unharmed(
     assert_ends_right(federation, run.run_id)
 
 
+def test_prototypes_for_a_method_without_them_are_refused(federation: LocalFederation) -> None:
+    run = federation.create("fedavg", run={"rounds": 1})
+    federation.step(["ann"])
+    task = federation.task(BOB)
+    update, blobs = saying()(what_bob_sends(federation, task))
+    assert assert_refused(federation, task, update, blobs) == "roles"
+    assert_ends_right(federation, run.run_id, "fedavg")
+
+
 def test_a_prototype_set_that_is_too_large_to_be_read_whole_is_refused(
     federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +378,19 @@ def test_a_set_that_would_cost_the_aggregator_hours_is_refused_though_its_counts
     with pytest.raises(MalformedUpdate, match=sentence) as refused:
         check_claimed(class_counts)
     assert refused.value.metadata["check"] == "count"
+
+
+def test_the_largest_sets_are_taken() -> None:
+    check_claimed((MAX_ROWS_PER_CLASS,) * (MAX_ROWS // MAX_ROWS_PER_CLASS))
+
+
+def test_the_finest_partition_of_8192_samples_of_a_class_is_taken() -> None:
+    # Pairs of directions that are each other's first neighbours: as many clusters as FINCH can give.
+    angles_N = np.repeat(np.linspace(0, np.pi, 4096), 2) + np.tile([0, 1e-4], 4096)
+    rows_ND = np.stack([np.cos(angles_N), np.sin(angles_N)], axis=1).astype(np.float32)
+    report = fedplcc.client_report(rows_ND, np.zeros(8192, np.int64), 1, fedplcc.Config(partition="first"))
+    assert len(report.prototypes) == MAX_ROWS_PER_CLASS
+    assert excess_rows(report.prototypes, 1, MAX_ROWS_PER_CLASS) is None
 
 
 def with_list(name: str, places: tuple[int, ...]) -> Callable[[types.Update], types.Update]:

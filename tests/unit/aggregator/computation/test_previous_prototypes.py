@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
@@ -26,3 +27,10 @@ def test_a_class_that_nobody_reports_keeps_its_prototype_from_round_to_round(fol
         assert found == [by_hand(run, number, ROUNDS) for number in range(1, ROUNDS + 1)]
         assert found[0] == {"bob": 1}
         assert found[-1] == {"bob": 1, "ann": 5, "zoe": 8}
+
+
+def test_a_method_that_does_not_use_them_keeps_none(folder: Path) -> None:
+    with LocalFederation(folder, one_of_each()) as federation:
+        run = whole_run(federation, "fpl")
+        _blob, path = federation.coordinator.artifact(run.run_id, ROUNDS, "prototypes")
+        assert prototypes_from_bytes(path.read_bytes()).class_ids.tolist() == [NAMES.index("zoe")]

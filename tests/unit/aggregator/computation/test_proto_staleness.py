@@ -11,6 +11,8 @@ import pytest
 from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
 from fedplcc.aggregator.garbage.rules import Keep, kept_rounds, needed_blobs, rounds_of
 from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.prototypes import PrototypeConfig
@@ -100,6 +102,17 @@ def test_collection_keeps_the_prototypes_that_a_later_round_may_pool_but_not_the
             prototypes = {blob.sha256 for blob in update.payload.prototype_sets}
             assert (models <= needed) is (number >= 7), "round 8 starts from round 7's, which is its one client's"
             assert (prototypes <= needed) is (number >= 5)
+
+
+def test_it_is_part_of_the_hash_and_a_method_without_prototypes_does_not_have_it() -> None:
+    document = the_document(0)
+    plain = parse_run_config({name: section for name, section in document.items() if name != "method"})
+    assert parse_run_config(document).hash == plain.hash
+    other = parse_run_config(the_document(2))
+    assert other.hash != plain.hash
+    assert '"proto_staleness":2' in other.canonical_json
+    with pytest.raises(InvalidConfig, match=r"unknown key 'method\.proto_staleness'"):
+        parse_run_config(the_document(2, method="fedavg"))
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())

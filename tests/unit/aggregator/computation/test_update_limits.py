@@ -15,9 +15,16 @@ from fedplcc.aggregator.computation.model_checks import check_norm, update_norm
 from fedplcc.aggregator.computation.prototype_checks import check_prototype_norms, max_prototype_bytes
 from fedplcc.aggregator.rounds import refusals as admission
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.errors import ClientQuarantined, MalformedUpdate, UpdateConflict, UpdateNormExceeded
+from fedplcc.shared.errors import (
+    ClientQuarantined,
+    FedplccError,
+    LateUpdate,
+    MalformedUpdate,
+    UpdateConflict,
+    UpdateNormExceeded,
+)
 from fedplcc.shared.tensors import from_bytes, prototypes_to_bytes, read_header, to_bytes
-from fedplcc.shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task, TaskKind
+from fedplcc.shared.types import LOCAL_CLUSTER, PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.records.builders import a_run
@@ -57,6 +64,21 @@ def norm_of(federation: LocalFederation, task: Task) -> float:
 def submit(federation: LocalFederation, task: Task, **changes: object) -> None:
     update, blobs = BOB.work(task, federation.fetch(BOB, task))
     federation.submit(BOB, task, replace(update, **changes), blobs)  # type: ignore[arg-type]
+
+
+def test_an_update_within_the_limit_counts_and_the_history_says_its_norm(federation: LocalFederation) -> None:
+    task = training_task(federation, max_update_norm=1e9)
+    assert task.run is not None
+    norm = norm_of(federation, task)
+    run = federation.run_to_end(task.run.run_id)
+    assert run.status is RunStatus.COMPLETED
+    found = {
+        event.client_id: event.data.get("update_norm")
+        for event in federation.events(run.run_id, "update_committed")
+        if event.round == 1
+    }
+    assert found["bob"] == pytest.approx(norm, rel=1e-12)
+    assert run.rejections == {}
 
 
 # The norm
@@ -188,6 +210,22 @@ def test_a_client_that_claims_more_samples_than_the_run_takes_is_refused(federat
     assert refused.value.detail == "num_examples = 9: the run takes up to 8 (admission.max_num_examples)"
 
 
+def test_refusals_for_what_an_update_is_are_counted_through_a_restart(federation: LocalFederation) -> None:
+    task = training_task(federation)
+    assert task.run is not None
+    for count in (1, 2):
+        federation.clock.now += 10
+        with pytest.raises(MalformedUpdate):
+            submit(federation, task, num_excluded=-1)
+        rejected = federation.coordinator.get_run(task.run.run_id).rejections["bob"]
+        assert (rejected.count, rejected.check, rejected.round) == (count, "num_excluded", 1)
+        assert rejected.last_at == federation.clock.now
+        federation.restart()
+        assert federation.task(BOB).key == task.key
+        assert federation.coordinator.get_run(task.run.run_id).rejections["bob"] == rejected
+    assert len(federation.events(task.run.run_id, "update_refused")) == 2, "one for each life of the aggregator"
+
+
 def test_what_comes_late_or_twice_is_not_held_against_a_client(federation: LocalFederation) -> None:
     task = training_task(federation)
     assert task.run is not None
@@ -196,6 +234,36 @@ def test_what_comes_late_or_twice_is_not_held_against_a_client(federation: Local
         submit(federation, task, losses={"ce": 7.0})
     federation.run_to_end(task.run.run_id)
     assert federation.coordinator.get_run(task.run.run_id).rejections == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "speaks"),
+    [
+        (MalformedUpdate("x"), True),
+        (UpdateNormExceeded("x"), True),
+        (LateUpdate("x"), False),
+        (UpdateConflict("x"), False),
+    ],
+)
+def test_only_an_update_that_is_wrong_in_itself_speaks_against_its_sender(error: FedplccError, speaks: bool) -> None:
+    assert admission.speaks_against_sender(error) is speaks
+
+
+def test_a_client_is_quarantined_at_its_limit_and_never_without_one() -> None:
+    run = a_run()
+    assert admission.why_quarantined(run, "bob", 1) is None
+    run = admission.reject(run, "bob", 1, MalformedUpdate("it is NaN", check="finite"), now=5.0)
+    assert admission.why_quarantined(run, "bob", None) is None
+    assert admission.why_quarantined(run, "bob", 2) is None
+    assert admission.why_quarantined(run, "ann", 1) is None
+    assert admission.why_quarantined(run, "bob", 1) == "1 update was refused, the last one because it is NaN"
+    run = admission.reject(run, "bob", 2, UpdateNormExceeded("it is far", check="norm"), now=6.0)
+    assert admission.why_quarantined(run, "bob", 2) == "2 updates were refused, the last one because it is far"
+    assert run.rejections == {
+        "bob": Rejections(
+            count=2, reason="UPDATE_NORM_EXCEEDED", check="norm", detail="it is far", round=2, last_at=6.0
+        )
+    }
 
 
 # What is held against a client
@@ -246,6 +314,11 @@ def test_only_so_many_clients_are_remembered_those_of_the_latest_refusals() -> N
     run = admission.reject(run, "another", 1, MalformedUpdate("x"), now=2e6)
     assert run.rejections[names[2]].count == 2
     assert names[3] not in run.rejections
+
+
+def test_a_long_sentence_is_kept_cut() -> None:
+    run = admission.reject(a_run(), "bob", 1, MalformedUpdate("x" * 10_000), now=5.0)
+    assert len(run.rejections["bob"].detail) == admission.MAX_DETAIL
 
 
 def test_a_small_model_has_the_norm_that_its_blocks_give_to_the_last_bit(

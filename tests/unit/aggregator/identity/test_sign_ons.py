@@ -7,7 +7,6 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -18,13 +17,13 @@ from fedplcc.aggregator.identity.sign_on import provider as provider_module
 from fedplcc.aggregator.identity.sign_on import sign_ons as sign_ons_module
 from fedplcc.aggregator.identity.sign_on.id_tokens import MAX_TOKEN
 from fedplcc.aggregator.identity.sign_on.pending import MOST_PENDING, MOST_TERMINALS, PENDING_S, SILENT_S
-from fedplcc.aggregator.identity.sign_on.provider import KEYS_S, MAX_ANSWER, Provider, secret_in
+from fedplcc.aggregator.identity.sign_on.provider import KEYS_S, MAX_ANSWER, Provider
 from fedplcc.aggregator.identity.sign_on.rules import Rules
 from fedplcc.aggregator.identity.sign_on.sign_ons import CHECK_S, COMING_OF_AN_ADDRESS, GOOD_S, Beginning, SignOns
 from fedplcc.aggregator.store.base import ApiKey, Transaction
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared import errors
-from fedplcc.shared.config.settings import AggregatorSettings
+from fedplcc.shared.errors import SignOnUnavailable
 from fedplcc.shared.identity.api_keys import Scope
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal, current_principal
@@ -178,6 +177,20 @@ async def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_withi
         assert setup.provider.asked["/keys"] == 3
 
 
+def test_a_key_of_an_unknown_kind_beside_the_others_keeps_nobody_out(setup: Setup) -> None:
+    of_one = setup.provider.keys[0].as_dict(private=False)
+    unknown: list[dict[str, Any]] = [
+        {**of_one, "kid": "new", "crv": "P-999"},
+        {**of_one, "kid": "off", "x": of_one["y"]},
+        {"kty": ["EC"]},
+    ]
+    setup.provider.published = unknown
+    setup.run(setup.sign_on)
+    setup.provider.keys = []
+    with pytest.raises(SignOnUnavailable, match="none that is understood"):
+        setup.run(lambda sign_ons: sign_ons._provider.keys.get())
+
+
 async def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) -> None:
     async with setup.signing_on() as sign_ons:
         begun, other = [await sign_ons.begin_in_browser(BACK, HERE) for _ in range(2)]
@@ -298,6 +311,18 @@ def test_roles_that_could_not_change_are_refused(setup: Setup) -> None:
     del setup.provider.userinfo["roles"]
     setup.provider.claims = {"roles": ["operators"]}
     assert setup.refusal() == "role"
+
+
+async def test_roles_of_a_token_may_be_those_of_a_fresh_one(setup: Setup) -> None:
+    del setup.provider.userinfo["roles"]
+    setup.provider.claims = {"roles": ["operators"]}
+    setup.provider.refreshes = True
+    async with setup.signing_on() as sign_ons:
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.claims = {"roles": ["readers"]}
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        assert setup.keys.principal_of(text).scopes == {Scope.READ}
 
 
 def test_userinfo_about_somebody_else_is_refused(setup: Setup) -> None:
@@ -461,46 +486,9 @@ def test_a_provider_that_is_not_the_owners_is_not_asked(setup: Setup, differs: d
     assert set(setup.provider.asked) == {"/.well-known/openid-configuration"}
 
 
-@pytest.mark.parametrize(
-    ("subject", "claims", "person"),
-    [
-        ("7", {"name": "Ada <root>\x1b"}, "Ada ?root?? <7>"),
-        ("7", {"name": "A" * 100}, "A" * 64 + " <7>"),
-        ("7", {"name": 3}, "nameless <7>"),
-        ("s" * 200, {"name": "Ada"}, "Ada <sha256:"),
-        ("a>b", {"name": "Ada"}, "Ada <sha256:"),
-        ("sha256:0123456789abcdef", {"name": "Ada"}, "Ada <sha256:bdee"),
-    ],
-)
-def test_nobody_takes_the_name_of_another_in_the_audit(subject: str, claims: dict[str, Any], person: str) -> None:
-    found = RULES.person(claims, subject)
-    assert found.startswith(person)
-    assert len(f"person:{found}") <= 128
-
-
-def test_a_value_may_stand_for_several_scopes() -> None:
-    roles = ("admins=admin", "admins=metrics", "a=b=run")
-    rules = Rules.of(AggregatorSettings(sso_issuer="https://login.example.org", sso_client_id="c", sso_role=roles))
-    assert rules.scopes_of({"roles": "admins"}) == {Scope.ADMIN, Scope.METRICS}
-    assert rules.scopes_of({"roles": ["a=b", {}, 1]}) == {Scope.RUN}
-
-
-def test_a_claim_may_lie_within_objects() -> None:
-    rules = replace(RULES, claim="realm_access.roles")
-    assert rules.scopes_of({"realm_access": {"roles": ["readers"]}}) == {Scope.READ}
-    assert rules.scopes_of({"realm_access.roles": "readers"}) == {Scope.READ}
-    assert not rules.has_claim({"realm_access": ["readers"]})
-
-
-def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    for content, mode in ((b"s", 0o640), (b"", 0o600), (b"x" * 2000, 0o600), (b"\xff", 0o600)):
-        file.write_bytes(content)
-        file.chmod(mode)
-        with pytest.raises(errors.InvalidConfig):
-            secret_in(file)
-    file.write_bytes(b"s\n")
-    assert (secret_in(file), secret_in(None)) == ("s", "")
-    file.unlink()
-    with pytest.raises(errors.InvalidConfig):
-        secret_in(file)
+async def test_an_absent_provider_is_asked_once_for_all(setup: Setup) -> None:
+    setup.provider.statuses["/.well-known/openid-configuration"] = 500
+    async with setup.signing_on() as sign_ons:
+        found = await asyncio.gather(*(sign_ons.begin_in_browser(BACK, HERE) for _ in range(8)), return_exceptions=True)
+        assert {type(each) for each in found} == {SignOnUnavailable}
+    assert setup.provider.asked["/.well-known/openid-configuration"] == 1

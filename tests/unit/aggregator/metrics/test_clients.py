@@ -11,7 +11,8 @@ from fedplcc.aggregator.metrics.clients import KEEP_LOST_S, KEEP_PROBLEM_S
 from fedplcc.aggregator.presence.sessions import Session, Sessions
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.readings import READINGS
-from fedplcc.shared.types import Client, ClientProblem, Heartbeat
+from fedplcc.shared.steering import QuarantineClient
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Heartbeat
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.records.builders import a_run
 
@@ -64,6 +65,15 @@ def test_a_connected_client_is_shown_with_its_readings_and_its_silence_at_the_mo
         assert scene.shown(reading.metric.removeprefix("client_")) == {"ann": index + 0.5}, "bob tells nothing"
     scene.sessions.check("ann", "token of ann")
     assert scene.shown("silence_seconds") == {"ann": 0.0, "bob": 3.0}, "it needs no tick"
+
+
+def test_a_reading_that_is_not_told_any_more_is_gone() -> None:
+    scene = Scene()
+    ann = scene.join("ann", batch_seconds=0.5, samples_per_second=7.0)
+    scene.follow()
+    scene.sessions.record_heartbeat(ann, Heartbeat(client_id="ann", readings={"samples_per_second": 8.0}))
+    assert scene.shown("batch_seconds") == {}
+    assert scene.shown("training_samples_per_second") == {"ann": 8.0}
 
 
 def test_a_client_that_is_lost_grows_silent_and_tells_nothing() -> None:
@@ -149,6 +159,25 @@ def test_a_reading_that_is_not_known_becomes_no_metric() -> None:
     scene.follow()
     assert {family.name for family in scene.registry.collect()} == before
     assert b"bogus" not in generate_latest(scene.registry)
+
+
+def test_clients_are_counted_by_state(federation: LocalFederation) -> None:
+    run = federation.create(run={"rounds": 3})
+    federation.heartbeat(federation.clients["ann"], activity=ClientActivity.TRAINING, run_id=run.run_id, round=0)
+    federation.coordinator.steer(run.run_id, QuarantineClient("bob"))
+    federation.coordinator.tick()
+    states = {
+        state: federation.metric("clients", state=state)
+        for state in ("registered", "connected", "training", "idle", "uploading", "quarantined")
+    }
+    assert states == {"registered": 2, "connected": 2, "training": 1, "idle": 1, "uploading": 0, "quarantined": 1}
+    federation.start_again()
+    federation.coordinator.tick()
+    assert federation.metric("clients", state="registered") == 2, "also after a restart, before anybody has joined"
+    assert federation.metric("clients", state="connected") == 0
+    assert federation.metric("clients", state="quarantined") == 1
+    federation.join()
+    assert federation.metric("clients", state="registered") == 2
 
 
 # Through the coordinator

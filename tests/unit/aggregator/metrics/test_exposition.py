@@ -17,7 +17,7 @@ from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import REFUSALS, REPORT_REFUSALS, What
 from fedplcc.aggregator.metrics.round_times import Phase
 from fedplcc.aggregator.metrics.rounds import RESULTS
-from fedplcc.aggregator.metrics.runs import CLASSES, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
+from fedplcc.aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
 from fedplcc.shared import errors
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.types import ClientActivity, Payload, PrototypeCounts, RoundPhase, Run, RunStatus, Update
@@ -215,6 +215,20 @@ def test_at_most_four_runs_have_series_and_the_next_follows_when_one_ends(
     assert set(series(registry, "round")) == {("run1",), ("run2",), ("run3",), ("run4",)}
 
 
+def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
+    """Loss terms and domains are named by clients: they must not be able to fill the memory of a Prometheus."""
+    metrics.runs.follow([a_committed_run()], now=100.0)
+    for number in range(3):
+        domains = {f"domain-{number}-{index}": 0.5 for index in range(DOMAINS)}
+        terms = {f"term-{number}-{index}": 2.0 for index in range(LOSS_TERMS)}
+        run = a_committed_run(accuracy={**domains, "mean": 0.5, "worst": 0.5}, loss=terms)
+        commit(metrics, run, [1], now=104.0)
+        assert len(series(registry, "domain_accuracy_ratio")) == (1 if number else DOMAINS)
+        assert len(series(registry, "training_loss")) == (1 if number else LOSS_TERMS)
+    assert series(registry, "domain_accuracy_ratio") == {("other", "one"): 0.5}
+    assert series(registry, "training_loss") == {("one", "other"): 2.0}
+
+
 def test_one_client_that_makes_terms_up_takes_no_series_of_the_others(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:
@@ -277,3 +291,16 @@ def test_what_is_looked_up_at_the_scrape_is_found_by_its_name_and_is_there_once(
     metrics.disk.file_system.follow(Path("/"))
     one = registry.restricted_registry(["fedplcc_data_free_bytes"])
     assert [family.name for family in one.collect()] == ["fedplcc_data_free_bytes"]
+
+
+def test_clocks_that_go_back_give_no_negative_duration(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
+    commit(metrics, a_committed_run(), [1], now=50.0)
+    assert series(registry, "round_duration_seconds_sum") == {(): 0.0}
+
+
+def test_round_0_which_makes_the_first_model_is_neither_counted_nor_measured(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    commit(metrics, a_committed_run(number=0), [1], now=104.0)
+    assert series(registry, "round_duration_seconds_count") == {(): 0}
+    assert series(registry, "rounds_total")[("committed",)] == 0

@@ -59,6 +59,36 @@ def test_every_phase_has_its_time() -> None:
     }
 
 
+def test_a_client_that_fetches_nothing_begins_to_train_when_it_says_so() -> None:
+    """It has the model, for it evaluated it."""
+    times = opened()
+    times.task_taken(100.0)
+    times.record_activity("ann", ClientActivity.TRAINING, 104.0)
+    times.uploads("ann", 120.0)
+    assert seconds(times, the_round("ann")) | {"broadcast": 4, "train": 16, "collect": 10} == seconds(
+        times, the_round("ann")
+    )
+
+
+def test_a_client_without_a_heartbeat_in_time_began_when_it_was_first_seen_to_send() -> None:
+    times = opened()
+    times.task_taken(100.0)
+    times.uploads("ann", 120.0)
+    found = seconds(times, the_round("ann"))
+    assert (found["broadcast"], "train" in found, found["collect"]) == (20, False, 10)
+
+
+def test_a_client_that_is_dropped_delays_collecting_alone() -> None:
+    times = opened()
+    times.task_taken(100.0)
+    for client, uploads in (("ann", 110.0), ("bob", 125.0)):
+        times.fetched(client, uploads - 9)
+        times.uploads(client, uploads)
+    times.has_updates(["ann"], 112.0)
+    found = seconds(times, the_round("ann"))
+    assert (found["broadcast"], found["train"], found["collect"]) == (1, 9, 20)
+
+
 def test_no_time_passes_while_the_run_is_paused() -> None:
     times = opened()
     times.task_taken(100.0)
@@ -74,6 +104,14 @@ def test_no_time_passes_while_the_run_is_paused() -> None:
     found = seconds(times, the_round("ann"))
     assert (found["broadcast"], found["train"], found["collect"]) == (2, 3, 5)
     assert sum(found.values()) == 31
+
+
+def test_clocks_that_go_back_give_no_negative_duration() -> None:
+    times = opened()
+    times.task_taken(90.0)
+    times.uploads("ann", 80.0)
+    times.folded(70.0)
+    assert seconds(times, the_round("ann", record={"collecting": 100.0, "aggregating": 90.0}), end=95.0) == {}
 
 
 AT = st.floats(50.0, 200.0)

@@ -12,6 +12,7 @@ import pytest
 from fedplcc.aggregator.metrics.round_times import Phase
 from fedplcc.aggregator.metrics.rounds import RESULTS
 from fedplcc.aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
+from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
 from fedplcc.shared.types import ClientActivity, RoundPhase, Run, RunStatus
 from tests.support import present
@@ -148,6 +149,21 @@ def test_a_round_is_as_patient_as_its_run_says(federation: LocalFederation) -> N
     assert federation.metric("round_patience_seconds", run=plain.run_id) is None, "it waits for ever"
 
 
+def test_a_paused_run_looks_not_stuck_and_its_round_takes_no_time(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    federation.clock.now += 3
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    federation.clock.now += 1000
+    assert federation.metric("round_age_seconds", run=run.run_id) is None
+    assert federation.metric("checkpoint_age_seconds", run=run.run_id) == 1003
+    federation.coordinator.steer(run.run_id, ResumeRun())
+    federation.clock.now += 4
+    assert federation.metric("round_age_seconds", run=run.run_id) == 7
+    round_of(federation, run, 2)
+    assert federation.metric("round_duration_seconds_sum") == 7
+    assert phases(federation) == {"broadcast": 7.0}, "bob trains at once, and then ann takes her task"
+
+
 def test_a_round_that_was_open_over_a_restart_has_an_age_and_no_durations(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
     federation.clock.now += 3
@@ -163,6 +179,26 @@ def test_a_round_that_was_open_over_a_restart_has_an_age_and_no_durations(federa
     assert results(federation) == {"committed": 1}
     assert federation.metric("round_duration_seconds_count") == 0
     assert phases(federation) == {}
+
+
+def test_after_a_restart_the_last_committed_round_is_shown_at_once(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create("fedplcc", run=ROUNDS), 2)
+    names: list[tuple[str, dict[str, str]]] = [
+        (sample.name.removeprefix("fedplcc_"), sample.labels)
+        for family in federation.registry.collect()
+        for sample in family.samples
+        if "run" in sample.labels and sample.name != "fedplcc_round_stalled_seconds"  # of it a start knows nothing
+    ]
+    assert {name for name, _ in names} >= {"domain_accuracy_ratio", "prototype_cluster_weight", "class_prototypes"}
+    before = {(name, *labels.items()): federation.metric(name, **labels) for name, labels in names}
+    federation.start_again()
+    assert {(name, *labels.items()): federation.metric(name, **labels) for name, labels in names} == before
+    assert federation.metric("recoveries_total") == 1
+    assert results(federation) == {}, "what was counted before the restart is not counted again"
+    federation.join()
+    federation.run_to_end(run.run_id)
+    assert results(federation) == {"committed": 2}
+    assert federation.metric("round_duration_seconds_count") == 1, "the other was open over the restart"
 
 
 def test_a_round_that_commits_while_the_aggregator_starts_is_the_one_that_is_shown(federation: LocalFederation) -> None:
@@ -208,6 +244,17 @@ def test_a_run_with_stages_shows_its_stage_and_what_it_knows_of_each(federation:
     assert shown == [*line["accuracy_by_stage"], None]
     assert federation.metric("forgetting_ratio", run=run.run_id) == line["forgetting"]
     assert federation.metric("minority_accuracy_ratio", run=run.run_id) == line["accuracy_minority"]
+
+
+def test_a_round_that_is_paused_at_once_is_interrupted_and_commits_later(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    assert results(federation) == {"interrupted": 1}
+    federation.coordinator.steer(run.run_id, ResumeRun())
+    federation.run_to_end(run.run_id)
+    assert results(federation) == {"interrupted": 1, "committed": 3}
+    assert federation.metric("runs_ended_total", status="completed") == 1
 
 
 def test_the_round_of_a_run_that_is_stopped_is_abandoned(federation: LocalFederation) -> None:
@@ -267,6 +314,32 @@ def test_a_run_says_what_it_waits_for_and_how_it_has_ended(federation: LocalFede
     federation.clock.now += 1
     federation.coordinator.tick()
     assert statuses(federation, run) == set()
+
+
+def test_a_round_that_damage_parks_is_interrupted(federation: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+
+    def corrupt(*_arguments: object) -> None:
+        federation.path_of(run.model).unlink()
+        raise PayloadCorrupt("the disk has changed a model")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", corrupt)
+        federation.step()
+    assert federation.metric("runs_parked") == 1
+    assert results(federation) == {"interrupted": 1}
+
+
+def test_a_run_of_another_version_is_shown_as_parked_when_it_is_found(federation: LocalFederation) -> None:
+    run = round_of(federation, federation.create(run=ROUNDS), 1)
+    current = present(federation.store.find_run(run.run_id))
+    with federation.store.transaction() as transaction:
+        transaction.save_run(replace(current, config_json='{"run": {"method": "of tomorrow"}}'))
+    federation.start_again()
+    found = present(federation.store.find_run(run.run_id))
+    assert found.status is RunStatus.PAUSED
+    assert federation.metric("runs_parked") == 1
+    assert statuses(federation, run) == {("paused", "operator")}, "though it never was a run of this process"
 
 
 def test_the_room_on_the_disk_is_that_of_the_state_directory(

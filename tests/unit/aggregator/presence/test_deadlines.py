@@ -331,6 +331,32 @@ def test_a_first_model_that_does_not_come_is_asked_of_the_next_client(federation
     assert (first.phase, set(first.dropped)) == (RoundPhase.COMMITTED, {"ann"})
 
 
+def test_two_clients_that_were_asked_for_the_first_model_give_one(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False)
+    task = scene.task("ann")
+    scene.wait(DEADLINE_S + TICK_S, alive=("bob", "zoe"))
+    assert scene.round.cohort == ("ann", "bob")
+    federation.join()
+    scene.do("ann")
+    assert scene.round.number == 1
+    update, blobs = federation.clients["bob"].work(task, None)
+    with pytest.raises(StaleRound):
+        federation.submit(federation.clients["bob"], task, update, blobs)
+    first = federation.whole_round(scene.run_id, 0)
+    assert (set(first.updates), first.dropped) == ({"ann"}, {})
+
+
+def test_without_anybody_to_ask_for_the_first_model_the_run_waits_and_says_so(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False)
+    scene.wait(DEADLINE_S + TICK_S)
+    assert sentence_of(scene.run.reason).startswith(
+        "round 0 has no quorum, nobody is there to make the first model; missing: ann (lost"
+    )
+    federation.join()
+    scene.do("ann")
+    assert (scene.round.number, sentence_of(scene.run.reason)) == (1, "")
+
+
 def test_a_client_that_cannot_make_the_first_model_holds_no_run_up(federation: LocalFederation) -> None:
     scene = Scene(federation, is_initialised=False, **NO_QUORUM)
     problem = ClientProblem(reason="INVALID_DATA", detail="there is no image", hint="", is_fatal=True)
@@ -381,6 +407,17 @@ def test_nobody_is_dropped_because_the_aggregator_was_away(federation: LocalFede
     assert scene.round.dropped == {}, "the phase is long overdue, but who could have said anything?"
     scene.wait(2 * TICK_S)
     assert scene.round.dropped == {"zoe": Dropped(DropReason.LOST, "not connected")}
+
+
+def test_the_clock_of_a_phase_goes_on_over_a_restart(federation: LocalFederation) -> None:
+    scene = Scene(federation)
+    scene.do("ann", "bob")
+    scene.wait(DEADLINE_S - 10.0, alive=("ann", "bob", "zoe"))
+    federation.restart()
+    scene.task("zoe")
+    dropped_at = scene.wait_until_dropped(alive=("ann", "bob", "zoe"))
+    restarted_at = DEADLINE_S - 10.0
+    assert restarted_at + SILENCE_S <= dropped_at <= restarted_at + SILENCE_S + 2 * TICK_S
 
 
 def test_a_run_that_waited_for_a_quorum_goes_on_waiting_over_a_restart(federation: LocalFederation) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from fedplcc.aggregator.presence.progress import MAX_SETBACKS, Progress
@@ -51,6 +53,14 @@ def test_small_steps_of_slow_work_add_up() -> None:
     assert max(counted) <= 11
 
 
+def test_bytes_count_without_any_heartbeat() -> None:
+    progress = Progress()
+    progress.record_task(TRAIN, 0.0)
+    for now, end, at in ((1.0, 10, 1.0), (2.0, 20, 2.0), (3.0, 9_999, 3.0), (4.0, 10_000, 4.0)):
+        progress.record_bytes("model", end, 10_000, now)
+        assert progress.at == at
+
+
 def test_bytes_that_mean_nothing_hold_no_round_for_ever() -> None:
     progress = Progress()
     progress.record_task(TRAIN, 0.0)
@@ -98,3 +108,16 @@ def test_a_trainer_that_crashes_at_the_same_point_again_and_again_gets_nowhere()
     progress.record_task(EVALUATE, now + 4)
     progress.record_report(DOWNLOADING, 0.0, now + 5)
     assert progress.at == now + 5, "another task is a new beginning"
+
+
+def test_a_client_that_was_given_nothing_has_not_come_anywhere() -> None:
+    assert Progress().at == -math.inf
+
+
+def test_a_task_is_new_once() -> None:
+    progress = Progress()
+    progress.record_task(TRAIN, 1.0)
+    progress.record_task(TRAIN, 2.0)
+    assert progress.at == 1.0
+    progress.record_task(EVALUATE, 3.0)
+    assert progress.at == 3.0

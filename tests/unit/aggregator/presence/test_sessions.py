@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.shared.errors import NotAMember
-from fedplcc.shared.types import MODEL, BlobRef, ClientActivity, ClientProblem, Heartbeat
+from fedplcc.shared.errors import ClientIdTaken, NotAMember
+from fedplcc.shared.types import MODEL, BlobRef, ClientActivity, ClientProblem, Heartbeat, RunSpec, Task, TaskKind
 from tests.support.clock import Clock
 from tests.support.records.builders import a_client
+
+
+def a_task(run_id: str = "run") -> Task:
+    return Task(kind=TaskKind.TRAIN, run=RunSpec(run_id=run_id, config_json="{}", config_hash=""), round=1)
+
 
 LEASE_S = 10.0
 BLOB = BlobRef(MODEL, "ab" * 32, 10)
@@ -33,6 +38,17 @@ def test_what_a_call_records_while_the_same_instance_joins_again_is_kept(session
     sessions.record_problem(in_hand, problem)
     after = sessions.check("ann", "first")
     assert (after.problem, after.client.num_examples) == (problem, 3)
+
+
+def test_another_token_takes_over_when_the_lease_has_run_out_and_starts_without_a_task(
+    sessions: Sessions, clock: Clock
+) -> None:
+    sessions.check("ann", "first").task = a_task()
+    clock.now = 110.1
+    after = sessions.join(a_client("ann"), "second")
+    assert (after.token, after.task) == ("second", None)
+    with pytest.raises(ClientIdTaken):
+        sessions.check("ann", "first")
 
 
 def test_who_has_finished_a_runs_task_is_idle_until_it_says_otherwise(sessions: Sessions) -> None:
@@ -60,6 +76,31 @@ def test_every_call_extends_the_lease(sessions: Sessions, clock: Clock) -> None:
     assert gone.client.client_id == "ann"
     with pytest.raises(NotAMember):
         sessions.check("ann", "first")
+
+
+def test_a_refused_call_extends_no_lease(sessions: Sessions, clock: Clock) -> None:
+    clock.now = 109.0
+    with pytest.raises(ClientIdTaken):
+        sessions.check("ann", "second")
+    clock.now = 111.0
+    assert not sessions.is_connected("ann")
+
+
+def test_a_client_works_for_the_run_it_was_given_or_says_it_computes_for(sessions: Sessions) -> None:
+    session = sessions.check("ann", "first")
+    assert not session.works_for("run")
+    session.task = a_task("run")
+    assert session.works_for("run")
+    assert not session.works_for("other")
+    session.task = None
+    session.heartbeat = Heartbeat(client_id="ann", activity=ClientActivity.TRAINING, run_id="run", round=1)
+    assert session.works_for("run")
+
+
+def test_a_client_that_says_it_is_idle_works_for_no_run_that_it_still_names(sessions: Sessions) -> None:
+    session = sessions.check("ann", "first")
+    session.heartbeat = Heartbeat(client_id="ann", activity=ClientActivity.IDLE, run_id="run", round=1)
+    assert not session.works_for("run")
 
 
 def test_a_download_that_moves_keeps_the_lease_of_its_own_instance_alone(sessions: Sessions, clock: Clock) -> None:

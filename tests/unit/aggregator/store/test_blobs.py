@@ -145,6 +145,15 @@ def test_a_part_that_was_altered_on_the_disk_is_found_out(blobs: BlobStore, fold
     assert blobs.uploads.is_complete("ann", BLOB)
 
 
+def test_a_part_that_is_longer_than_the_blob_starts_from_nothing(blobs: BlobStore, folder: Path) -> None:
+    send(blobs, DATA[:300])
+    (part,) = (folder / "incoming" / "ann").iterdir()
+    part.write_bytes(b"?" * 2000)
+    assert blobs.uploads.received_bytes("ann", BLOB) <= BLOB.size_bytes
+    upload(blobs)
+    assert blobs.uploads.is_complete("ann", BLOB)
+
+
 def test_a_truncated_upload_is_refused_and_kept_to_go_on(blobs: BlobStore) -> None:
     with pytest.raises(BlobCorrupt, match="ended at byte 1000 of 1024"):
         upload(blobs, data=DATA[:1000])
@@ -168,6 +177,31 @@ def test_a_newer_stream_takes_over_and_the_older_one_can_do_nothing(blobs: BlobS
     blobs.uploads.end("ann", newer)
     path = present(blobs.uploads.path("ann", BLOB))
     assert path.read_bytes() == DATA
+
+
+def test_two_clients_can_upload_the_same_blob_at_once(blobs: BlobStore) -> None:
+    first, second = blobs.uploads.begin("ann", BLOB), blobs.uploads.begin("bob", BLOB)
+    for receiving in (first, second):
+        receiving.write(0, DATA)
+        receiving.finish()
+    blobs.uploads.end("ann", first)
+    blobs.uploads.end("bob", second)
+    blobs.keep("ann", [BLOB])
+    blobs.keep("bob", [BLOB])
+    blobs.uploads.forget("ann")
+    blobs.uploads.forget("bob")
+    assert blobs.read(BLOB.sha256) == DATA
+
+
+def test_a_kept_upload_survives_being_forgotten(blobs: BlobStore) -> None:
+    upload(blobs)
+    blobs.keep("ann", [BLOB])
+    assert blobs.uploads.is_complete("ann", BLOB), "a crash before the commit must find the upload again"
+    blobs.keep("ann", [BLOB])
+    blobs.uploads.forget("ann")
+    assert not blobs.uploads.is_complete("ann", BLOB)
+    assert blobs.read(BLOB.sha256) == DATA
+    blobs.keep("ann", [BLOB])  # nothing is there to keep, and nothing is lost
 
 
 def test_an_upload_that_was_forgotten_before_it_was_kept_is_missed(blobs: BlobStore) -> None:
@@ -290,6 +324,15 @@ def test_a_blob_is_on_the_disk_before_it_is_named_and_its_name_before_it_is_retu
     assert disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
 
 
+def test_a_kept_upload_survives_a_power_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    blobs = BlobStore(folder)
+    upload(blobs)
+    assert not disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
+    blobs.keep("ann", [BLOB])
+    assert disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
+
+
 def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int = errno.ENOSPC) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -363,3 +406,15 @@ def test_an_upload_that_cannot_be_kept_stays_an_upload(
     assert blobs.uploads.is_complete("ann", BLOB)
     blobs.keep("ann", [BLOB])
     assert blobs.read(BLOB.sha256) == DATA
+
+
+def test_a_folder_that_cannot_be_made_is_store_unavailable(folder: Path) -> None:
+    (folder / "state").write_text("a file where a folder should be")
+    with pytest.raises(StoreUnavailable):
+        BlobStore(folder / "state")
+
+
+def test_an_upload_into_a_folder_that_cannot_be_made_is_store_unavailable(blobs: BlobStore, folder: Path) -> None:
+    (folder / "incoming" / "ann").write_text("a file where a folder should be")
+    with pytest.raises(StoreUnavailable):
+        blobs.uploads.begin("ann", BLOB)

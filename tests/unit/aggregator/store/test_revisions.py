@@ -108,6 +108,13 @@ def test_a_new_database_is_what_the_migrations_make_from_nothing(folder: Path) -
     assert differences(folder / "aggregator.sqlite") == differences(folder / "migrated.sqlite") == []
 
 
+def test_a_difference_would_be_found(folder: Path) -> None:
+    SqlStore.in_folder(folder).close()
+    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN reason")
+    assert [found[0] for found in differences(folder / "aggregator.sqlite")] == ["add_column"]
+
+
 # A later revision
 
 NEXT = """
@@ -291,6 +298,19 @@ def test_a_database_of_an_unknown_revision_is_refused_and_left_alone(folder: Pat
         SqlStore.in_folder(folder)
     assert file.read_bytes() == before
     assert not list(folder.glob("*.revision-*"))
+
+
+def test_a_later_revision_can_change_what_others_refer_to(old: Path, later: Path) -> None:
+    before = rows_of(old / "aggregator.sqlite")
+    assert sum(map(len, before.values())) > 50
+    SqlStore.in_folder(old).close()
+    after = rows_of(old / "aggregator.sqlite")
+    assert after == with_owners(before)
+    tables = tables_of(old / "aggregator.sqlite")
+    assert "UNIQUE" not in tables["runs"]
+    assert "VARCHAR(128)" in tables["runs"]
+    assert "REFERENCES" not in tables["rounds"]
+    assert "fk_updates_run_id" in tables["updates"]
 
 
 @pytest.mark.parametrize(

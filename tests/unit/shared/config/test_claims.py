@@ -11,6 +11,7 @@ import pytest
 
 from fedplcc.shared.config.problems import run_problems
 from fedplcc.shared.config.run import parse_federation, parse_run_config
+from fedplcc.shared.config.younger_keys import YOUNGER_KEYS
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods.parts.private_sums import SUMS, PrivateSums
 from fedplcc.shared.privacy.guarantee import noise_for
@@ -173,3 +174,11 @@ def test_releases_of_a_run_share_its_epsilon() -> None:
     rounds = parse_run_config(sums("site", release_every=3)).privacy
     assert [rounds.release_round(number, 4) for number in (1, 2, 3, 4, 5, 9)] == [1, 1, 1, 4, 4, 4]
     assert [parse_run_config(sums("site")).privacy.release_round(number, 4) for number in (1, 4)] == [1, 1]
+
+
+def test_a_run_without_noise_keeps_its_hash() -> None:
+    plain = parse_run_config({name: table for name, table in sums().items() if name != "privacy"})
+    assert "privacy" not in plain.canonical_json
+    unset = {key.partition(".")[2]: value for key, value in YOUNGER_KEYS.items() if key.startswith("privacy.")}
+    assert parse_run_config({**sums(), "privacy": unset}).hash == plain.hash
+    assert parse_run_config(sums()).hash != plain.hash

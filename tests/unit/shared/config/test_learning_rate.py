@@ -37,6 +37,10 @@ def of_torch(make: Any, rounds: int = ROUNDS) -> list[float]:
     return found
 
 
+def test_the_rate_is_constant_if_nothing_else_is_said() -> None:
+    assert rates() == [0.4] * ROUNDS
+
+
 def test_a_cosine_is_torchs() -> None:
     assert rates(schedule="cosine") == pytest.approx(of_torch(lambda each: CosineAnnealingLR(each, ROUNDS)))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.config.tables.membership import MembershipSection, Span
+from fedplcc.shared.config.tables.membership import NO_PLAN, MembershipSection, Span
 from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation.numpy_client import a_document
 
@@ -67,3 +67,9 @@ def test_a_quorum_counts_in_every_round() -> None:
     quorum = {"min_clients": 2, "deadline_s": 9.0}
     with pytest.raises(InvalidConfig, match="membership leaves 1 of the 2 clients that round 2 needs"):
         parse_run_config(a_document(quorum=quorum, membership={"ann": "-1"}))
+
+
+def test_a_plan_is_written_by_client() -> None:
+    planned = parse_run_config(a_document(membership={"ann": "2-"}))
+    assert '"membership":{"ann":"2-"}' in planned.canonical_json
+    assert parse_run_config(a_document(membership={})).membership == NO_PLAN

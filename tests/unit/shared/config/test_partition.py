@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedplcc.shared.config.run import parse_federation
-from fedplcc.shared.config.tables.partition import RULES, parse_rule
+from fedplcc.shared.config.tables.partition import RULES, Dirichlet, Domain, parse_rule
 from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
 
@@ -34,6 +34,11 @@ def test_one_set_is_divided_among_numbered_clients_of_one_domain() -> None:
         f"client-0{k}": {"domain": "all", "data": f"part:{k}/2:dirichlet(alpha=0.1,min_size=10,seed=7):cifar10:/data"}
         for k in range(2)
     }
+
+
+def test_numbers_are_as_wide_as_the_last_one() -> None:
+    names = list(clients(kind="sharding", data="mnist:/data", num_clients=101))
+    assert (names[0], names[-1]) == ("client-000", "client-100")
 
 
 def test_domains_have_clients_of_their_own_and_share_the_keys_above_them() -> None:
@@ -75,6 +80,11 @@ def test_a_rule_that_is_written_reads_as_it_was(text: str) -> None:
     assert parse_rule(text, RULES).text == text
 
 
+def test_settings_may_be_left_out_and_have_spaces() -> None:
+    assert parse_rule("dirichlet", RULES) == parse_rule("dirichlet()", RULES) == Dirichlet()
+    assert parse_rule("domain( fraction = 0.5, seed = 1 )", RULES) == Domain(fraction=(0.5,), seed=1)
+
+
 GOOD = {"kind": "domain", "data": "mnist:/data", "num_clients": 2}
 SLIPS: dict[str, tuple[dict[str, Any], str]] = {
     "no kind": ({"kind": None}, "partition.kind is missing; it is one of dirichlet, domain, sharding"),
@@ -114,9 +124,19 @@ def test_a_slip_is_named_with_what_to_write(what: str) -> None:
     assert sentence in problem(**values)
 
 
+def test_what_is_no_table_is_told_so() -> None:
+    with pytest.raises(InvalidConfig, match=r"\[partition\] is a table of keys: kind, data, num_clients"):
+        parse_federation({**BASE, "partition": "dirichlet"})
+
+
 def test_a_partition_and_tables_of_clients_exclude_each_other() -> None:
     with pytest.raises(InvalidConfig, match=r"\[partition\] stands for \[clients.NAME\] tables: keep one of the two"):
         parse_federation({**BASE, "partition": GOOD, "clients": {"ann": {"data": "mnist:/data"}}})
+
+
+def test_what_is_wrong_with_the_run_is_told_as_ever() -> None:
+    with pytest.raises(InvalidConfig, match=r'run.seed = "x": write a whole number'):
+        parse_federation({**BASE, "run": {"method": "fedavg", "seed": "x"}, "partition": GOOD})
 
 
 def test_the_examples_of_the_readme_are_whole() -> None:

@@ -29,6 +29,12 @@ def test_groups_have_rows_for_whole_batches() -> None:
     assert sent_groups(config) == (PUBLIC,)
 
 
+def test_a_run_without_public_images_declares_nothing() -> None:
+    for values in (document("fedavg"), document(kd=1.0, corr=0.0, isd=0.0)):
+        config = parse_run_config(values)
+        assert (declared_uploads(config, 4), declared_arrays(config, 4), sent_groups(config)) == ({}, {}, ())
+
+
 def test_a_set_section_is_part_of_the_hash_and_read_back() -> None:
     config = parse_run_config(document(public={"data": "digits:synth"}))
     other = parse_run_config(document(public={"data": "digits:synth", "num_images": 4000}))

@@ -24,6 +24,11 @@ def test_a_client_that_sat_out_receives_the_model_it_starts_from_and_the_new_one
     assert (drawn.clients, drawn.down, drawn.all_down, drawn.is_bound) == (2, 2000, 4000, True)
 
 
+def test_a_client_that_evaluates_only_receives_the_model_and_sends_nothing() -> None:
+    found = round_bytes(config(method="fedavg"), LAYOUT, [10, 10, None])
+    assert (found.clients, found.all_up, found.all_down, found.is_bound) == (2, 1800, 3000, False)
+
+
 def test_an_encoded_model_counts_its_tensors_rows_and_beginning() -> None:
     schema = {"w": ("F32", (4, 3, 2)), "bias": ("F32", (4,)), "steps": ("I64", ())}
     raw = 8 + 4 * 4 + 8

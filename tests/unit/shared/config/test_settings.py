@@ -138,6 +138,13 @@ def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys: pytest.Cap
     assert "Undefined" not in text
 
 
+def test_a_flag_that_does_not_exist_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        config.from_command_line(TrainerSettings, "python -m fedplcc.trainer", "Trains.", ["--colour", "red"])
+    assert ended.value.code == 2
+    assert "--colour" in capsys.readouterr().err
+
+
 def test_the_url_of_a_database_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "postgresql://u:hunter2@h/d"
     monkeypatch.setenv("FEDPLCC_DATABASE_URL", url)

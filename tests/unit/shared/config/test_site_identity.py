@@ -46,6 +46,11 @@ def test_what_is_given_counts_more(tmp_path: Path) -> None:
     assert (settings.aggregator, settings.domain, settings.client) == ("127.0.0.1:7", "sketch", "north")
 
 
+def test_without_a_domain_in_the_invitation_it_is_the_client(tmp_path: Path) -> None:
+    an_identity(tmp_path, domain="")
+    assert load(TrainerSettings, {"data": "folder:images", "state_dir": tmp_path}).domain == "north"
+
+
 def test_another_client_than_the_identitys_is_refused(tmp_path: Path) -> None:
     an_identity(tmp_path)
     with pytest.raises(InvalidConfig, match="identity of client north"):
@@ -56,6 +61,21 @@ def test_a_gateways_identity_makes_no_trainer(tmp_path: Path) -> None:
     an_identity(tmp_path, Role.GATEWAY)
     with pytest.raises(InvalidConfig, match="identity of a gateway"):
         load(TrainerSettings, {"data": "folder:images", "state_dir": tmp_path})
+
+
+def test_a_trainer_without_an_identity_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load(TrainerSettings, {"data": "folder:images", "client": "north"})
+    assert settings.state_dir == Path("fedplcc-state/trainer-north")
+    with pytest.raises(InvalidConfig, match="client"):
+        load(TrainerSettings, {"data": "folder:images"})
+
+
+def test_a_named_client_is_found_where_it_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    an_identity(Path("fedplcc-state/trainer"))
+    settings = load(TrainerSettings, {"data": "folder:images", "client": "north"})
+    assert (settings.state_dir, settings.domain) == (Path("fedplcc-state/trainer"), "photo")
 
 
 def test_a_named_client_is_told_who_joined_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

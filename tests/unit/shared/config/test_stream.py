@@ -20,6 +20,11 @@ def a_document(stream: dict[str, Any] | None, **run: Any) -> dict[str, Any]:
     return document if stream is None else {**document, "stream": stream}
 
 
+def test_rounds_follow_from_the_stream() -> None:
+    config = parse_run_config(a_document({"stages": 5, "rounds_per_stage": 10, "passes": 2}))
+    assert config.run.rounds == 100
+
+
 def test_other_rounds_than_the_streams_are_refused() -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_run_config(a_document({"stages": 5, "rounds_per_stage": 10}, rounds=60))
@@ -47,6 +52,10 @@ def test_a_stream_that_cannot_be_is_refused(stream: dict[str, Any], part: str) -
     with pytest.raises(InvalidConfig) as refused:
         parse_run_config(a_document(stream))
     assert part in refused.value.detail
+
+
+def test_one_stage_is_no_stream() -> None:
+    assert parse_run_config(a_document(None)).hash == parse_run_config(a_document({"stages": 1})).hash
 
 
 def test_a_list_of_another_length_than_the_stages_is_refused() -> None:

@@ -17,6 +17,12 @@ def stored(**training: Any) -> dict[str, Any]:
     return values
 
 
+def test_defaults_need_not_be_written() -> None:
+    defaults = {"optimizer": "sgd", "schedule": "constant", "warmup_rounds": 0, "precision": "float32"}
+    assert stored(**defaults) == stored()
+    assert a_config(training=defaults).hash == a_config().hash
+
+
 @pytest.mark.parametrize(
     "training",
     [

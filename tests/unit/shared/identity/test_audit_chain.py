@@ -8,6 +8,7 @@ import pytest
 
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.identity import audit_chain
+from fedplcc.shared.identity.audit_chain import EMPTY, head_of, heads_from_text, heads_to_text
 
 
 def a_record(number: int) -> audit_chain.AuditRecord:
@@ -126,6 +127,11 @@ def test_a_verification_names_a_bounded_number_of_damages() -> None:
     found = audit_chain.verify(chain, [audit_chain.AuditHead(10**6, "0" * 64)])
     assert len(found.damages) == audit_chain.MOST_DAMAGES
     assert found.num_damages == 3 * audit_chain.MOST_DAMAGES + 1
+
+
+def test_the_text_of_a_witness_comes_back() -> None:
+    heads = [EMPTY, *map(head_of, a_chain(3))]
+    assert heads_from_text(heads_to_text(heads)) == heads
 
 
 @pytest.mark.parametrize("text", ["1\n", "1 xy\n", "x " + "0" * 64, f"1 {'0' * 64} more", "9" * 19 + " " + "0" * 64])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.shared.errors import InvalidConfig, KeyInvalid
-from fedplcc.shared.identity.api_keys import Scope, includes, new_api_key, parse_api_key, roles_of
+from fedplcc.shared.identity.api_keys import Scope, api_key_text, includes, new_api_key, parse_api_key, roles_of
 from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import ANYONE, NOBODY, OWNER, Principal
@@ -83,6 +83,11 @@ def test_an_invitation_has_an_address_that_can_be_dialled(address: str) -> None:
 def test_an_invitation_takes_every_kind_of_address(address: str) -> None:
     code = replace(A_CODE, address=address)
     assert InvitationCode.parse(code.text) == code
+
+
+@given(st.from_regex(r"[0-9a-f]{12}", fullmatch=True), st.binary(min_size=32, max_size=32))
+def test_a_key_is_read_as_it_was_written(key_id: str, secret: bytes) -> None:
+    assert parse_api_key(api_key_text(key_id, secret)) == (key_id, secret)
 
 
 @pytest.mark.parametrize("place", range(7, 90, 9))

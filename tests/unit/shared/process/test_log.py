@@ -40,6 +40,28 @@ def test_an_event_is_one_line_of_json_with_what_is_bound() -> None:
     assert "run_id" not in idle
 
 
+def test_the_standard_librarys_loggers_write_the_same_lines() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    with log.bind(run_id="r"):
+        logging.getLogger("fedplcc.aggregator.store").info("recovered", extra={"round": 3})
+        logging.getLogger("some.package").warning("careful %s", "now")
+    recovered, careful = events(stream)
+    assert (recovered["event"], recovered["round"], recovered["run_id"]) == ("recovered", 3, "r")
+    assert careful["event"] == "careful now"
+
+
+def test_levels_hold_for_ours_and_libraries_write_from_warning_on() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    log.get_logger("fedplcc.trainer.worker").debug("unseen")
+    logging.getLogger("some.package").info("unseen")
+    assert stream.getvalue() == ""
+    log.set_up("debug", stream=stream)
+    log.get_logger("fedplcc.trainer.worker").debug("seen")
+    assert [event["event"] for event in events(stream)] == ["seen"]
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_traceback_shows_no_values(as_json: bool) -> None:
     stream = io.StringIO()

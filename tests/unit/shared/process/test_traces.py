@@ -16,6 +16,12 @@ def _off_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def test_the_id_follows_from_run_and_round() -> None:
+    # The first 16 bytes of SHA-256; trainers and aggregators of other versions must make the same.
+    assert traces.trace_id("run-1", 3) == "3a62e8b25eb4c70dd71b7b0b7b6d3d57"
+    assert len({traces.trace_id(run, number) for run in ("a", "b", "a1") for number in (0, 1, 11)}) == 9
+
+
 def test_nothing_is_recorded_unless_a_collector_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     traces.set_up("aggregator")
     assert not traces.is_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,3 +54,8 @@ def test_no_piece_is_over_its_limit_and_none_looks_like_a_standstill(bytes_per_s
     assert max(found) <= most
     # The first piece (64 KiB) passes within a minute from 1.1 kB/s on; later ones fit the link.
     assert max(found[4:], default=0) / bytes_per_s < STANDSTILL_S
+
+
+@pytest.mark.parametrize("most", [1, 63, 1024])
+def test_a_limit_below_the_smallest_piece_holds(most: int) -> None:
+    assert set(sizes(1e6, 10 * most, most)) == {most}

@@ -156,6 +156,12 @@ def test_a_very_long_sentence_still_arrives_as_its_error() -> None:
     assert error.detail == "ä" * MAX_DETAIL
 
 
+def test_a_very_long_fact_still_arrives_with_its_error() -> None:
+    error = asyncio.run(error_of(call_unary, errors.RunNotFound("there is no such run", run_id="ä" * 100_000)))
+    assert type(error) is errors.RunNotFound
+    assert error.metadata == {"run_id": "ä" * MAX_DETAIL}
+
+
 NO_ERROR_INFO = AnyMessage(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")
 
 
