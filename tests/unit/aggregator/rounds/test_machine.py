@@ -4,14 +4,17 @@ in place.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from fedplcc.aggregator.rounds.machine import members, opening, round_parts, run_moves
 from fedplcc.aggregator.rounds.machine.run_moves import RoundEvent, RunEvent
-from fedplcc.shared.errors import InvalidTransition, RoundClosed
+from fedplcc.shared.errors import FedplccError, InvalidTransition, RoundClosed
 from fedplcc.shared.reasons import Parked, Stated, sentence_of
 from fedplcc.shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support import present
@@ -168,6 +171,35 @@ def test_a_run_can_be_stopped_from_every_status_and_twice(status: RunStatus) -> 
 def test_a_run_that_does_not_run_goes_no_step(status: RunStatus) -> None:
     run = a_run(status)
     assert opening.next_step(run, cohort_size=None, now=1.0) is run
+
+
+CHANGES: dict[str, Callable[[Run], object]] = {
+    "move": lambda run: run_moves.move(run, RunEvent.STOP),
+    "pause": lambda run: run_moves.pause(run, now=False),
+    "pause now": lambda run: run_moves.pause(run, now=True),
+    "resume": run_moves.resume,
+    "stop": lambda run: run_moves.stop(run, reason="x"),
+    "extend": lambda run: run_moves.extend(run, rounds=9, config_json="{}", config_hash="9"),
+    "next step": lambda run: opening.next_step(run, cohort_size=None, now=1.0),
+    "open round": lambda run: opening.open_round(run, 2, cohort_size=1, now=1.0),
+    "admit": lambda run: members.admit(run, ["zoe"]),
+    "add update": lambda run: round_parts.add_update(run, run.round_number, an_update("ann"), now=1.0),
+    "aggregated": lambda run: round_parts.aggregated(
+        run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=1.0
+    ),
+    "add evaluation": lambda run: round_parts.add_evaluation(run, 1, an_evaluation("ann")),
+    "commit": committed,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_function_changes_what_it_is_given(change: str) -> None:
+    for phase in RoundPhase:
+        run = a_round_in(phase)
+        before = copy.deepcopy(run)
+        with contextlib.suppress(FedplccError):  # a refusal must leave it alone too
+            CHANGES[change](run)
+        assert run == before, phase
 
 
 class TestParked:
