@@ -17,7 +17,7 @@ from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import REFUSALS, REPORT_REFUSALS, What
 from fedplcc.aggregator.metrics.round_times import Phase
 from fedplcc.aggregator.metrics.rounds import RESULTS
-from fedplcc.aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
+from fedplcc.aggregator.metrics.runs import CLASSES, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
 from fedplcc.shared import errors
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.types import ClientActivity, Payload, PrototypeCounts, RoundPhase, Run, RunStatus, Update
@@ -213,20 +213,6 @@ def test_at_most_four_runs_have_series_and_the_next_follows_when_one_ends(
     assert series(registry, "runs")[("running",)] == 6
     metrics.runs.follow(runs[1:], now=100.0)
     assert set(series(registry, "round")) == {("run1",), ("run2",), ("run3",), ("run4",)}
-
-
-def test_names_beyond_the_bound_share_one_series(registry: CollectorRegistry, metrics: AggregatorMetrics) -> None:
-    """Loss terms and domains are named by clients: they must not be able to fill the memory of a Prometheus."""
-    metrics.runs.follow([a_committed_run()], now=100.0)
-    for number in range(3):
-        domains = {f"domain-{number}-{index}": 0.5 for index in range(DOMAINS)}
-        terms = {f"term-{number}-{index}": 2.0 for index in range(LOSS_TERMS)}
-        run = a_committed_run(accuracy={**domains, "mean": 0.5, "worst": 0.5}, loss=terms)
-        commit(metrics, run, [1], now=104.0)
-        assert len(series(registry, "domain_accuracy_ratio")) == (1 if number else DOMAINS)
-        assert len(series(registry, "training_loss")) == (1 if number else LOSS_TERMS)
-    assert series(registry, "domain_accuracy_ratio") == {("other", "one"): 0.5}
-    assert series(registry, "training_loss") == {("one", "other"): 2.0}
 
 
 def test_one_client_that_makes_terms_up_takes_no_series_of_the_others(
