@@ -160,12 +160,6 @@ def test_a_renewal_gives_a_new_key_the_same_name_and_the_old_one_goes_on(admissi
     assert admissions.standing(serial(old)) is Standing.LISTED
 
 
-def test_the_same_new_key_again_gets_the_same_certificate(admissions: Admissions, restart: Restart) -> None:
-    old = join(admissions)
-    new = admissions.renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY))
-    assert restart().renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY)) == new
-
-
 # Renewal
 
 

@@ -324,15 +324,6 @@ def test_a_blob_is_on_the_disk_before_it_is_named_and_its_name_before_it_is_retu
     assert disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
 
 
-def test_a_kept_upload_survives_a_power_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Disk(monkeypatch)
-    blobs = BlobStore(folder)
-    upload(blobs)
-    assert not disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
-    blobs.keep("ann", [BLOB])
-    assert disk.is_durable(folder, blobs.path(BLOB.sha256), BLOB.sha256)
-
-
 def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int = errno.ENOSPC) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError(number, os.strerror(number))
