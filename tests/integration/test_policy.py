@@ -74,7 +74,7 @@ class RecordingServer(round_service_pb2_grpc.RoundServiceServicer):
             self._images.rename(self._images.with_name("gone"))
         answer = round_service_pb2.JoinResponse(version="1")
         answer.heartbeat_interval.FromMilliseconds(100)
-        answer.lease.FromSeconds(60)
+        answer.lease.FromMilliseconds(600)
         answer.limits.max_chunk_bytes = answer.limits.max_blob_bytes = 1 << 20
         return answer
 

@@ -28,6 +28,8 @@ CONFIG = f"""
 name = "shops"
 method = "fedplcc"
 rounds = 3
+[method]
+min_cluster_size = 2
 [data]
 classes = {list(CLASSES)}
 [clients.ann]
