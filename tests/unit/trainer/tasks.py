@@ -4,13 +4,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedplcc.shared.tensors import prototypes_to_bytes
+from fedplcc.shared.tensors import prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import GLOBAL_CLUSTER, MODEL, Payload, PrototypeSet, RunSpec, Task, TaskKind, Update
+from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
-from tests.unit.trainer.builders import a_config, a_spec
+from tests.unit.trainer.builders import a_config, a_model, a_spec, config_of
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
 CLASSES = ("a", "b", "c")
@@ -55,3 +56,25 @@ def a_train_task(
         sets = (aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
     payload = Payload(tensor_groups=groups, prototype_sets=sets)
     return Task(kind=TaskKind.TRAIN, run=run, round=round_number, total_rounds=3, payload=payload)
+
+
+def global_model(seed: int = 0) -> bytes:
+    return to_bytes(state_arrays(a_model(a_config(run={"seed": seed}))))
+
+
+def a_task(
+    aggregator: MemoryAggregator,
+    run: RunSpec,
+    kind: TaskKind,
+    number: int,
+    *,
+    prototypes: PrototypeSet | None = None,
+    model: bytes | None = None,
+) -> Task:
+    """What an aggregator asks for: prototypes where the method trains with them, or judges by them."""
+    config = config_of(run)
+    sets: tuple[Any, ...] = ()
+    if kind is TaskKind.TRAIN or config.algorithm.names_by_prototypes(config.method):
+        sets = (aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
+    payload = Payload(tensor_groups=(aggregator.offer(MODEL, model or global_model()),), prototype_sets=sets)
+    return Task(kind=kind, run=run, round=number, total_rounds=3, payload=payload)

@@ -16,54 +16,24 @@ import pytest
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods.arrays import ClientState
 from fedplcc.shared.process import disk
-from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, read_header, to_bytes
+from fedplcc.shared.tensors import blob_ref, read_header
 from fedplcc.shared.types import (
     FEATURE_DIM,
-    GLOBAL_CLUSTER,
     MODEL,
     CommittedUpdate,
     Payload,
     PrototypeSet,
-    RunSpec,
-    Task,
     TaskKind,
     Update,
 )
-from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from tests.support import present
 from tests.unit.trainer.builders import (
-    a_config,
-    a_model,
-    config_of,
     some_prototypes,
 )
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from tests.unit.trainer.tasks import a_run, a_runner, a_train_task, first_model
-
-
-def global_model(seed: int = 0) -> bytes:
-    return to_bytes(state_arrays(a_model(a_config(run={"seed": seed}))))
-
-
-def a_task(
-    aggregator: MemoryAggregator,
-    run: RunSpec,
-    kind: TaskKind,
-    number: int,
-    *,
-    prototypes: PrototypeSet | None = None,
-    model: bytes | None = None,
-) -> Task:
-    """What an aggregator asks for: prototypes where the method trains with them, or judges by them."""
-    config = config_of(run)
-    sets: tuple[Any, ...] = ()
-    if kind is TaskKind.TRAIN or config.algorithm.names_by_prototypes(config.method):
-        sets = (aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
-    payload = Payload(tensor_groups=(aggregator.offer(MODEL, model or global_model()),), prototype_sets=sets)
-    return Task(kind=kind, run=run, round=number, total_rounds=3, payload=payload)
-
+from tests.unit.trainer.tasks import a_run, a_runner, a_task, a_train_task, first_model
 
 DIM = 128
 

@@ -20,13 +20,12 @@ from fedplcc.shared.methods.parts.kept_state import KeptState
 from fedplcc.shared.methods.parts.references import ReferenceModels
 from fedplcc.shared.methods.step import ClientStep, Term
 from fedplcc.shared.process import failpoints
-from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, to_bytes
 from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
     ClientActivity,
     EvaluationCounts,
-    Payload,
     PrototypeSet,
     RunSpec,
     Task,
@@ -56,6 +55,7 @@ from tests.unit.trainer.builders import (
     train,
 )
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
+from tests.unit.trainer.tasks import a_task, global_model
 
 OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""
@@ -78,28 +78,6 @@ def a_runner(data: str, folder: Path) -> TaskRunner:
     return TaskRunner(
         ClientSite.at("ann", "hospital", data, device="cpu", consent=Consent.to(WITHOUT_NORMS)), ClientStates(folder)
     )
-
-
-def global_model(seed: int = 0) -> bytes:
-    return to_bytes(state_arrays(a_model(a_config(run={"seed": seed}))))
-
-
-def a_task(
-    aggregator: MemoryAggregator,
-    run: RunSpec,
-    kind: TaskKind,
-    number: int,
-    *,
-    prototypes: PrototypeSet | None = None,
-    model: bytes | None = None,
-) -> Task:
-    """What an aggregator asks for: prototypes where the method trains with them, or judges by them."""
-    config = config_of(run)
-    sets: tuple[Any, ...] = ()
-    if kind is TaskKind.TRAIN or config.algorithm.names_by_prototypes(config.method):
-        sets = (aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(prototypes or PrototypeSet.empty())),)
-    payload = Payload(tensor_groups=(aggregator.offer(MODEL, model or global_model()),), prototype_sets=sets)
-    return Task(kind=kind, run=run, round=number, total_rounds=3, payload=payload)
 
 
 def reported(aggregator: MemoryAggregator) -> Any:
